@@ -1,0 +1,631 @@
+"""The one room with clock, journal and locks: opening, catching up, the turn, waiting, compaction.
+
+A Replica is a session's state in this process, kept in step with its journal. Its rules:
+
+* nothing changes but through `turn`: decide (pure) -> append -> apply; a refusal has written nothing;
+* what is applied is in the journal, in its order; where the two differ, RAM gives way and is loaded anew;
+* waiting, embedding, callbacks and the wait for another process's lock never happen under `lock`;
+* time never runs backwards and never stands still: behind the last entry it goes on by the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+from weakref import WeakSet
+
+import msgspec
+
+from pinfold import limits
+from pinfold.entry import Entry, Fact, Record, decode_entry, encode_entry, hash_of
+from pinfold.errors import Busy, JournalCorrupt, PinfoldError, Refused, Unavailable
+from pinfold.journal.base import Journal, Snapshot
+from pinfold.state import promises as rules
+from pinfold.state.outcomes import AlreadyApplied, Miss, Rejected
+from pinfold.state.session import SessionState, apply, decode_snapshot, encode_snapshot
+from pinfold.state.silo import Slot
+from pinfold.state.value import Blob, Stored, check_blob, stored_in, unpack_raw, unpack_value
+
+Decide = Callable[[SessionState, int], tuple[list[Fact], Any]]
+"""(state, now_ms) -> (facts, answer): pure, raises Refused before anything is written."""
+
+
+class Waiter:
+    """Somebody waiting for a key to settle. `deliver` is called once, from any thread, with what it came to."""
+
+    __slots__ = ("_event", "_notify", "outcome")
+
+    def __init__(self, notify: Callable[[], None] | None = None) -> None:
+        self.outcome: Slot | Rejected | BaseException | Miss | None = None
+        self._event = None if notify else threading.Event()
+        self._notify = notify
+
+    def deliver(self, outcome: Slot | Rejected | BaseException | Miss) -> None:
+        if self.outcome is None:
+            self.outcome = outcome
+            if self._event is not None:
+                self._event.set()
+            elif self._notify is not None:
+                self._notify()
+
+    def wait(self, timeout_s: float) -> None:
+        assert self._event is not None
+        self._event.wait(timeout_s)
+
+
+class Touches:
+    """Use that happened in this process and is not journaled yet."""
+
+    __slots__ = ("avoided", "hits", "joined", "keys", "last_used_ms", "misses", "since")
+
+    def __init__(self) -> None:
+        self.hits = self.misses = self.joined = self.avoided = 0
+        self.keys: OrderedDict[str, None] = OrderedDict()
+        self.last_used_ms = 0
+
+    def fact(self) -> Fact | None:
+        """Return the `touch` fact of all of it, None where nothing happened."""
+        counts = {"hits": self.hits, "misses": self.misses, "joined": self.joined, "avoided": self.avoided}
+        fact: Fact = {"f": "touch", "at": self.last_used_ms, **{name: count for name, count in counts.items() if count}}
+        if self.keys:
+            fact["keys"] = list(self.keys)
+        return fact if len(fact) > 2 or self.last_used_ms else None
+
+
+class Replica:
+    """One session's state in this process. `slots` is the silo's dict, at hand for the hot path."""
+
+    def __init__(self, journal: Journal, name: str, journal_id: str, monotonic: Callable[[], float], background: bool) -> None:
+        self.journal = journal
+        self.name = name
+        self.id = journal_id
+        self.background = background
+        self.lock = threading.RLock()
+        self.seen: Hashable = None
+        self.touches = Touches()
+        self._monotonic = monotonic
+        self._waiters: dict[str, list[Waiter]] = {}
+        self._watcher: threading.Thread | None = None
+        self._blobs: OrderedDict[bytes, bytes] = OrderedDict()
+        self._blob_bytes = 0
+        self._touched_at = monotonic()
+        self._timer: threading.Timer | None = None
+        self._compacting = threading.Lock()
+        self._install(*_load(journal, journal_id))
+
+    def _install(self, state: SessionState, snapshot_seq: int, snapshot_bytes: int, tail_bytes: int) -> None:
+        self.state = state
+        self.slots = state.silo.slots
+        self._snapshot_seq, self._snapshot_bytes, self._tail_bytes = snapshot_seq, snapshot_bytes, tail_bytes
+        self._check_at = snapshot_seq + limits.SNAPSHOT_MIN_ENTRIES
+        self._applied_at = self._monotonic()
+        self._settings_changed()
+
+    def _settings_changed(self) -> None:
+        settings = self.state.settings
+        self.plain = settings.silo_size is None and settings.ttl_ms is None and settings.ended_at_ms is None
+        """Whether a hit needs neither clock nor recency: the hot path of peek."""
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """Return the journal's time, carried on by the monotonic clock where it lies behind the last entry."""
+        now_ms = self.journal.now_ms()
+        if now_ms >= self.state.at_ms:
+            return now_ms
+        return self.state.at_ms + int((self._monotonic() - self._applied_at) * 1000)
+
+    def is_over(self) -> bool:
+        """Return whether the session was ended or its ttl ran out."""
+        return not self.plain and self.state.is_over(self.now_ms(), self.touches.last_used_ms)
+
+    # --- keeping in step ----------------------------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Apply what others appended. Cheap where nothing did."""
+        version = self.journal.version(self.id)
+        if version == self.seen:
+            return
+        with self.lock:
+            woken = self._follow(self.journal.read(self.id, self.state.seq))
+            self.seen = version
+        _wake(woken)
+
+    def _follow(self, records: list[Record]) -> list[tuple[Waiter, Any]]:
+        """Apply records after ours; where they do not follow, the history was replaced or trimmed: load anew."""
+        woken: list[tuple[Waiter, Any]] = []
+        try:
+            for record in records:
+                woken += self._apply(decode_entry(record), record)
+        except JournalCorrupt:
+            self._install(*_load(self.journal, self.id))  # raises where the store itself is damaged
+            woken += self._settled_waiters()
+        return woken
+
+    def _apply(self, entry: Entry, record: Record, cause: BaseException | None = None) -> list[tuple[Waiter, Any]]:
+        apply(self.state, entry, record.hash)
+        self._applied_at = self._monotonic()
+        self._tail_bytes += len(record.body)
+        woken: list[tuple[Waiter, Any]] = []
+        for fact in entry.facts:
+            if fact["f"] == "session.put":
+                self._settings_changed()
+            elif self._waiters:
+                woken += self._woken_by(fact, cause)
+        return woken
+
+    def _woken_by(self, fact: Fact, cause: BaseException | None) -> list[tuple[Waiter, Any]]:
+        """Return who waits for what this fact settles, with the outcome: the value as of this entry, never an older one."""
+        key = fact.get("k")
+        if key not in self._waiters:
+            return []
+        outcome: Slot | Rejected | BaseException | Miss
+        if fact["f"] == "slot.put":
+            outcome = self.slots[key]
+        elif fact["f"] == "promise.put" and fact["s"] == rules.REJECTED:
+            outcome = cause or Rejected(key, fact["r"])
+        elif fact["f"] == "promise.put" and fact["s"] == rules.RESOLVED and key not in self.slots:
+            outcome = Slot(-1, stored_in(fact), None, 0)
+        elif fact["f"] == "promise.drop":
+            outcome = Miss()
+        else:
+            return []
+        return [(waiter, outcome) for waiter in self._waiters.pop(key)]
+
+    def _settled_waiters(self) -> list[tuple[Waiter, Any]]:
+        return [(waiter, Miss()) for key in list(self._waiters) for waiter in self._waiters.pop(key)]
+
+    # --- the turn -----------------------------------------------------------------------------------------------
+
+    def turn(
+        self,
+        decide: Decide,
+        *,
+        request_id: str | None = None,
+        actor: str | None = None,
+        blobs: Mapping[bytes, bytes] | None = None,
+        cause: BaseException | None = None,
+        answer_type: Any = None,
+    ) -> Any:
+        """Return decide's answer once its facts are durable: the only way anything changes.
+
+        blobs: the large values the facts name. cause: the exception handed to this process's waiters with a rejection.
+        answer_type: what a retried request_id's answer is converted to.
+        Raises what decide raises; Busy, Unavailable.
+        """
+        with self.journal.write_lock(self.id, limits.LOCK_WAIT_S), self.lock:
+            for _ in range(limits.TURN_ATTEMPTS):
+                if request_id is not None and request_id in self.state.requests:
+                    return self._answer_again(self.state.requests[request_id], answer_type)
+                now_ms = self.now_ms()
+                try:
+                    facts, answer = decide(self.state, now_ms)
+                except Refused:
+                    if self._is_behind():
+                        continue
+                    raise
+                if not facts:
+                    if self._is_behind():
+                        continue
+                    return answer
+                facts, touched = self._with_chores(facts, now_ms)
+                entry = Entry(self.state.seq + 1, self.state.hash, now_ms, request_id, actor, facts, answer if request_id else None)
+                record = encode_entry(entry)
+                conflict = self.journal.append(self.id, self.state.seq, self.state.hash, [record], blobs or {})
+                if conflict is None:
+                    break
+                _wake(self._follow(conflict.missing) if conflict.missing else self._reload())
+            else:
+                raise Busy(f"session {self.name!r}: {limits.TURN_ATTEMPTS} other writers were first", hint="try again")
+            woken = self._apply(entry, record, cause)
+            if touched:
+                self.touches, self._touched_at = Touches(), self._monotonic()
+        if woken:
+            _wake(woken)
+        if self.state.seq >= self._check_at:
+            self._compact_if_due()
+        return answer
+
+    def _is_behind(self) -> bool:
+        """Catch up and return whether that changed anything: a refusal or an answer without facts must not rest on old state."""
+        seq = self.state.seq
+        self.catch_up()
+        return self.state.seq != seq
+
+    def _with_chores(self, facts: list[Fact], now_ms: int) -> tuple[list[Fact], bool]:
+        """Return facts with what rides along: the session's beginning, removal of what expired, touches now and then."""
+        if not self.state.exists and facts[0]["f"] != "session.put":
+            facts = [{"f": "session.put", "created": now_ms}, *facts]
+        chores = rules.decide_housekeep(self.state.silo, self.state.promises, now_ms)
+        if self._monotonic() - self._touched_at >= limits.TOUCH_INTERVAL_S and (touch := self.touches.fact()):
+            return [*chores, *facts, touch], True
+        return [*chores, *facts] if chores else facts, False
+
+    def _answer_again(self, seq: int, answer_type: Any) -> Any:
+        """Return what the request was answered the first time."""
+        records = self.journal.read(self.id, seq - 1, 1)
+        if records and records[0].seq == seq:
+            answer = decode_entry(records[0]).result
+            return answer if answer_type is None or answer is None else msgspec.convert(answer, answer_type)
+        return AlreadyApplied(seq)
+
+    def _reload(self) -> list[tuple[Waiter, Any]]:
+        self._install(*_load(self.journal, self.id))
+        return self._settled_waiters()
+
+    # --- touches ------------------------------------------------------------------------------------------------
+
+    def used(self, key: str) -> None:
+        """Note a use of key in a session that keeps recency or slides its ttl."""
+        touches = self.touches
+        touches.last_used_ms = self.now_ms()
+        if self.state.settings.silo_size is not None:
+            with self.lock:
+                order = self.state.recency.order
+                if key in order:
+                    order.move_to_end(key)
+                    touches.keys[key] = None
+                    touches.keys.move_to_end(key)
+        if self.background and self._timer is None:
+            self._timer = threading.Timer(limits.TOUCH_INTERVAL_S, self.flush_touches)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def flush_touches(self) -> None:
+        """Journal what was touched, best effort: a read-only or busy store is no error here."""
+        self._timer = None
+        if self.state.exists and (touch := self.touches.fact()) is not None:
+            taken, self.touches = self.touches, Touches()
+            try:
+                self.turn(lambda state, now_ms: ([] if state.is_over(now_ms, taken.last_used_ms) else [touch], None))
+            except PinfoldError:
+                pass
+
+    # --- waiting ------------------------------------------------------------------------------------------------
+
+    def add_waiter(self, key: str, waiter: Waiter) -> None:
+        """Register waiter before looking, so that no wake-up falls between; the watcher looks out for other processes."""
+        with self.lock:
+            self._waiters.setdefault(key, []).append(waiter)
+            if self._watcher is None and self.background:
+                self._watcher = threading.Thread(target=self._watch, name=f"pinfold-watch-{self.id}", daemon=True)
+                self._watcher.start()
+
+    def remove_waiter(self, key: str, waiter: Waiter) -> None:
+        with self.lock:
+            waiting = self._waiters.get(key, [])
+            if waiter in waiting:
+                waiting.remove(waiter)
+            if not waiting:
+                self._waiters.pop(key, None)
+
+    def _watch(self) -> None:
+        """One thread a process and session, alive while somebody waits."""
+        me = threading.current_thread()
+        while True:
+            with self.lock:
+                if not self._waiters or self._watcher is not me:
+                    if self._watcher is me:
+                        self._watcher = None
+                    return
+            try:
+                if self.journal.wait(self.id, self.state.seq, 0.5):
+                    self.catch_up()
+            except PinfoldError:
+                time.sleep(0.05)  # the waiters have time limits of their own; a store that comes back is followed again
+
+    # --- values -------------------------------------------------------------------------------------------------
+
+    def value_of(self, stored: Stored) -> Any:
+        """Return the caller's value; a blob is fetched once and kept while there is room."""
+        if not isinstance(stored, Blob):
+            return unpack_value(stored)
+        raw = self._blobs.get(stored.sha256)
+        if raw is None:
+            found = self.journal.get_blob(self.id, stored.sha256)
+            if found is None:
+                raise JournalCorrupt(f"the large value {stored.sha256.hex()[:12]} is not in the store", code="blob_missing", hint="run `pinfold doctor`")
+            raw = check_blob(found, stored)
+            with self.lock:
+                self._blobs[stored.sha256] = raw
+                self._blob_bytes += len(raw)
+                while self._blob_bytes > limits.BLOB_CACHE_BYTES and self._blobs:
+                    self._blob_bytes -= len(self._blobs.popitem(last=False)[1])
+        return unpack_raw(raw, stored.kind)
+
+    # --- compaction ---------------------------------------------------------------------------------------------
+
+    def _snapshot_due(self) -> bool:
+        entries = self.state.seq - self._snapshot_seq
+        return entries >= limits.SNAPSHOT_MIN_ENTRIES and (
+            self._tail_bytes >= max(limits.SNAPSHOT_MIN_BYTES, self._snapshot_bytes // 2) or entries >= 2 * self._rows()
+        )
+
+    def _rows(self) -> int:
+        return len(self.slots) + len(self.state.promises.by_key)
+
+    def _compact_if_due(self) -> None:
+        self._check_at = self.state.seq + limits.SNAPSHOT_MIN_ENTRIES // 4
+        if self._snapshot_due() and self.background and self._compacting.acquire(blocking=False):
+            threading.Thread(target=self._compact_quietly, name=f"pinfold-compact-{self.id}", daemon=True).start()
+
+    def _compact_quietly(self) -> None:
+        try:
+            self.compact()
+        except PinfoldError:
+            pass  # a chore: the next write tries again, and doctor names what stands in the way
+        finally:
+            self._compacting.release()
+
+    def compact(self) -> None:
+        """Save a snapshot folded from the store and drop what retention no longer keeps."""
+        seq, size = compact(self.journal, self.id)
+        with self.lock:
+            self._snapshot_seq, self._snapshot_bytes, self._tail_bytes = seq, size, 0
+
+    def close(self) -> None:
+        """Journal touches where somebody relies on them, and compact where that is due."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.plain or self.background:
+            self.flush_touches()
+        if self._snapshot_due() and self._compacting.acquire(timeout=limits.LOCK_WAIT_S):
+            self._compact_quietly()
+
+    def after_fork(self) -> None:
+        self.lock, self._compacting = threading.RLock(), threading.Lock()
+        self.seen, self._watcher, self._timer = None, None, None
+        self._waiters, self.touches = {}, Touches()
+
+
+def _wake(woken: list[tuple[Waiter, Any]]) -> None:
+    for waiter, outcome in woken:
+        waiter.deliver(outcome)
+
+
+# --- loading and compacting: functions over a journal ------------------------------------------------------------
+
+
+def _load(journal: Journal, journal_id: str) -> tuple[SessionState, int, int, int]:
+    """Return (state, snapshot seq, snapshot bytes, tail bytes): the newest readable snapshot and all entries after it.
+
+    A damaged snapshot falls back to the one before. Never an empty start over a non-empty store: raises JournalCorrupt.
+    """
+    problem: JournalCorrupt | None = None
+    for _ in range(3):  # a compaction may trim between the two reads
+        state, snapshot_bytes = SessionState(), 0
+        for snapshot in journal.load_snapshots(journal_id):
+            try:
+                state, snapshot_bytes = decode_snapshot(snapshot.verified()), len(snapshot.body)
+                break
+            except JournalCorrupt as error:
+                problem = error
+        snapshot_seq, tail_bytes = state.seq, 0
+        records = journal.read(journal_id, state.seq)
+        if problem is not None and not records and not state.exists:
+            raise problem
+        if records and records[0].seq != state.seq + 1:
+            problem = problem or JournalCorrupt(
+                f"session {journal_id!r}: entries {state.seq + 1} to {records[0].seq - 1} are missing", seq=state.seq + 1, hint="run `pinfold doctor`"
+            )
+            continue
+        for record in records:
+            apply(state, decode_entry(record), record.hash)
+            tail_bytes += len(record.body)
+        return state, snapshot_seq, snapshot_bytes, tail_bytes
+    assert problem is not None
+    raise problem
+
+
+def load_state(journal: Journal, journal_id: str) -> SessionState:
+    """Return a session's state as its journal tells it. Raises JournalCorrupt, NewerFormat."""
+    return _load(journal, journal_id)[0]
+
+
+def compact(journal: Journal, journal_id: str) -> tuple[int, int]:
+    """Save a snapshot of what the store holds, then trim. Return (its seq, its bytes).
+
+    The snapshot before this one and its tail stay, so that a torn snapshot costs nothing.
+    """
+    state = load_state(journal, journal_id)
+    kept = journal.load_snapshots(journal_id)
+    body = encode_snapshot(state)
+    if state.exists and (not kept or kept[0].seq < state.seq):
+        journal.save_snapshot(journal_id, Snapshot(state.seq, hash_of(body), body, _blob_names(state)))
+    previous = kept[0].seq if kept else 0
+    up_to, blobs_up_to = _horizon(journal, journal_id, previous)
+    journal.trim(journal_id, up_to, blobs_up_to)
+    journal.collect_blobs(journal.now_ms() - limits.BLOB_GRACE_S * 1000)
+    return state.seq, len(body)
+
+
+def _blob_names(state: SessionState) -> list[bytes]:
+    stored = [slot.value for slot in state.silo.slots.values()] + [p.payload for p in state.promises.by_key.values()]
+    return list(dict.fromkeys(value.sha256 for value in stored if type(value) is Blob))
+
+
+def _horizon(journal: Journal, journal_id: str, newest_safe: int) -> tuple[int, int]:
+    """Return (entries to drop up to, replaced large values to release up to): neither ever past newest_safe.
+
+    An entry goes when it is older than HISTORY_S, or when what follows it already fills HISTORY_BYTES.
+    """
+    info = journal.info(journal_id)
+    left_bytes = info.entry_bytes if info else 0
+    now_ms = journal.now_ms()
+    up_to = blobs_up_to = after = 0
+    while True:
+        records = journal.read(journal_id, after, 256)
+        for record in records:
+            at_ms = decode_entry(record).at_ms
+            if record.seq <= newest_safe and now_ms - at_ms > limits.REPLACED_VALUES_S * 1000:
+                blobs_up_to = record.seq
+            if record.seq <= newest_safe and (now_ms - at_ms > limits.HISTORY_S * 1000 or left_bytes > limits.HISTORY_BYTES):
+                up_to = record.seq
+            elif record.seq > blobs_up_to:
+                return up_to, max(up_to, blobs_up_to)
+            left_bytes -= len(record.body)
+        if not records:
+            return up_to, max(up_to, blobs_up_to)
+        after = records[-1].seq
+
+
+# --- the engine of one store -------------------------------------------------------------------------------------
+
+
+class Engine:
+    """The replicas of one store in this process, and the thread that renews their leases.
+
+    background=False starts no threads: a simulation or a one-shot command drives everything itself.
+    """
+
+    def __init__(self, journal: Journal, monotonic: Callable[[], float] = time.monotonic, *, background: bool = True) -> None:
+        self.journal = journal
+        self.background = background
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._replicas: dict[str, Replica] = {}
+        self.renewer = Renewer()
+        _engines.add(self)
+
+    def open(self, name: str) -> Replica:
+        """Return the replica of the session's living incarnation; an ended or expired one is followed by a new, empty one."""
+        replica = self._replicas.get(name)
+        if replica is not None:
+            replica.catch_up()
+            if not replica.is_over():
+                return replica
+        with self._lock:
+            replica = self._replicas.get(name)
+            if replica is None or replica.is_over():
+                replica = self._replicas[name] = self._latest(name)
+            return replica
+
+    def _latest(self, name: str) -> Replica:
+        number = max((incarnation_number(journal_id) for journal_id in self.journal.incarnations(name)), default=1)
+        replica = self.replica(name, number)
+        return self.replica(name, number + 1) if replica.state.exists and replica.is_over() else replica
+
+    def replica(self, name: str, number: int) -> Replica:
+        """Return a new replica of one incarnation of a session."""
+        return Replica(self.journal, name, incarnation_id(name, number), self._monotonic, self.background)
+
+    def forget(self, name: str) -> None:
+        """Let the next `open` look at the journal anew."""
+        with self._lock:
+            self._replicas.pop(name, None)
+
+    def copy(self, name: str, number: int, target: str) -> Replica:
+        """Return a replica of target after copying a session's journal to it, as its next incarnation."""
+        source = incarnation_id(name, number)
+        numbers = [incarnation_number(journal_id) for journal_id in self.journal.incarnations(target)]
+        copied = incarnation_id(target, max(numbers, default=0) + 1)
+        state = load_state(self.journal, source)
+        body = encode_snapshot(state)
+        last = self.journal.read(source, state.seq - 1, 1)
+        names = _blob_names(state)
+        blobs = {sha256: raw for sha256 in names if (raw := self.journal.get_blob(source, sha256)) is not None}
+        self.journal.begin(copied, last[0], Snapshot(state.seq, hash_of(body), body, names), blobs)
+        return self.replica(target, incarnation_number(copied))
+
+    def close(self) -> None:
+        self.renewer.close()
+        for replica in list(self._replicas.values()):
+            replica.close()
+        self._replicas.clear()
+        self.journal.close()
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self.journal.after_fork()
+        self.renewer = Renewer()
+        for replica in self._replicas.values():
+            replica.after_fork()
+
+
+def incarnation_id(name: str, number: int) -> str:
+    """Return the journal name of a session's nth life."""
+    return name if number == 1 else f"{name}@{number}"
+
+
+def incarnation_number(journal_id: str) -> int:
+    """Return which life of its session a journal is."""
+    _, _, number = journal_id.partition("@")
+    return int(number) if number.isdigit() else 1
+
+
+class Renewer:
+    """Keeps claims alive while their work runs: one thread, asleep until the first claim that lives long enough to need it."""
+
+    def __init__(self) -> None:
+        self._due: dict[object, tuple[float, float, Callable[[], Any]]] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._wakes_at = 0.0
+
+    def add(self, every_s: float, renew: Callable[[], Any]) -> object:
+        """Call renew every every_s seconds until `remove`; a refusal ends it (the owner learns at fulfil)."""
+        ticket, due = object(), time.monotonic() + every_s
+        with self._changed:
+            self._due[ticket] = (due, every_s, renew)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="pinfold-renew", daemon=True)
+                self._wakes_at = 0.0
+                self._thread.start()
+            elif due < self._wakes_at:  # most claims are settled long before: do not wake the thread for each
+                self._changed.notify()
+        return ticket
+
+    def remove(self, ticket: object) -> None:
+        with self._changed:
+            self._due.pop(ticket, None)
+
+    def close(self) -> None:
+        with self._changed:
+            self._due.clear()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while ready := self._next():
+            for ticket, every_s, renew in ready:
+                try:
+                    renew()
+                except Unavailable:
+                    every_s = min(every_s, 1.0)  # the lease still runs: try again before it ends
+                except PinfoldError:
+                    self.remove(ticket)
+                with self._changed:
+                    if ticket in self._due:
+                        self._due[ticket] = (time.monotonic() + every_s, every_s, renew)
+
+    def _next(self) -> list[tuple[object, float, Callable[[], Any]]]:
+        """Return what is due, waiting for it; empty when nothing was left for a second, and the thread may go."""
+        with self._changed:
+            while True:
+                idle = not self._due
+                now = time.monotonic()
+                self._wakes_at = min((due[0] for due in self._due.values()), default=now + 1.0)
+                if self._wakes_at > now:
+                    self._changed.wait(self._wakes_at - now)
+                now = time.monotonic()
+                ready = [(ticket, every_s, renew) for ticket, (due, every_s, renew) in self._due.items() if due <= now]
+                if ready:
+                    return ready
+                if idle and not self._due:
+                    self._thread = None
+                    return []
+
+
+_engines: WeakSet[Engine] = WeakSet()
+
+
+def _after_fork() -> None:
+    for engine in list(_engines):
+        engine.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

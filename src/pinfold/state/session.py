@@ -1,0 +1,168 @@
+"""One session's state: the fold of its journal. Pure: no clock, dice, I/O or locks.
+
+`apply` is total and deterministic: the same entries give equal states in every process. Equality and `state_hash`
+cover everything but recency, which reads change without an entry.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from pinfold import limits
+from pinfold.entry import GENESIS, Entry, Fact
+from pinfold.errors import JournalCorrupt, NewerFormat
+from pinfold.state import promises as promise_rules
+from pinfold.state import silo as silo_rules
+from pinfold.state.promises import Promises
+from pinfold.state.silo import Recency, Silo
+
+SNAPSHOT_FORMAT = 1
+
+
+class Settings(msgspec.Struct):
+    """What a session was opened with. Times in Unix ms; ttl_ms slides with use."""
+
+    created_at_ms: int = 0
+    silo_size: int | None = None
+    ttl_ms: int | None = None
+    long_term: str | None = None
+    promote_after: int | None = None
+    ended_at_ms: int | None = None
+    extra: Fact = {}
+
+
+class SessionState:
+    """Silo, promises and settings of one session, where its journal stands, and the requests served lately."""
+
+    __slots__ = ("at_ms", "hash", "promises", "recency", "requests", "seq", "settings", "silo")
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.hash = GENESIS
+        self.at_ms = 0
+        self.silo = Silo()
+        self.promises = Promises()
+        self.settings = Settings()
+        self.requests: OrderedDict[str, int] = OrderedDict()
+        self.recency = Recency()
+
+    @property
+    def exists(self) -> bool:
+        return self.seq > 0
+
+    def expires_at_ms(self) -> int | None:
+        """Return when the session ends unless it is used again, None without a ttl."""
+        if self.settings.ttl_ms is None:
+            return None
+        return max(self.recency.last_used_ms, self.at_ms) + self.settings.ttl_ms
+
+    def is_over(self, now_ms: int, used_ms: int = 0) -> bool:
+        """Return whether the session was ended or its ttl ran out. used_ms: latest use not journaled yet."""
+        if self.settings.ended_at_ms is not None:
+            return True
+        expires_at_ms = self.expires_at_ms()
+        if expires_at_ms is None or self.settings.ttl_ms is None:
+            return False
+        return max(expires_at_ms, used_ms + self.settings.ttl_ms) <= now_ms
+
+
+def _apply_session(state: SessionState, fact: Fact, entry: Entry) -> None:
+    """session.put: created, size, ttl, long, promote, ended; other keys are kept."""
+    settings = state.settings
+    for name, value in fact.items():
+        if name == "f":
+            continue
+        field = _SETTING.get(name)
+        if field is None:
+            settings.extra = {**settings.extra, name: value}
+        else:
+            setattr(settings, field, value)
+    if "size" in fact:
+        silo_rules.set_silo_size(state.silo, state.recency, fact["size"])
+
+
+_SETTING = {
+    "created": "created_at_ms",
+    "size": "silo_size",
+    "ttl": "ttl_ms",
+    "long": "long_term",
+    "promote": "promote_after",
+    "ended": "ended_at_ms",
+}
+
+APPLY: dict[str, Callable[[SessionState, Fact, Entry], None]] = {
+    "slot.put": lambda s, fact, entry: silo_rules.apply_put(s.silo, s.recency, fact, entry),
+    "slot.drop": lambda s, fact, entry: silo_rules.apply_drop(s.silo, s.recency, fact, entry),
+    "promise.put": lambda s, fact, entry: promise_rules.apply_put(s.promises, fact, entry),
+    "promise.drop": lambda s, fact, entry: promise_rules.apply_drop(s.promises, fact, entry),
+    "touch": lambda s, fact, entry: s.recency.touch(fact),
+    "session.put": _apply_session,
+}
+
+
+def apply(state: SessionState, entry: Entry, entry_hash: bytes) -> None:
+    """Fold one entry into state. Raises JournalCorrupt where it does not follow, NewerFormat at an unknown fact."""
+    if entry.seq != state.seq + 1 or entry.prev_hash != state.hash:
+        raise JournalCorrupt(f"entry {entry.seq} does not follow entry {state.seq}: the hash chain is broken", seq=entry.seq, hint="run `pinfold doctor`")
+    unknown = [fact["f"] for fact in entry.facts if fact["f"] not in APPLY]
+    if unknown:
+        raise NewerFormat(f"entry {entry.seq} has a fact {unknown[0]!r} that this pinfold does not know", seq=entry.seq, hint="upgrade pinfold")
+    for fact in entry.facts:
+        APPLY[fact["f"]](state, fact, entry)
+    state.seq, state.hash, state.at_ms = entry.seq, entry_hash, max(state.at_ms, entry.at_ms)
+    if entry.request_id is not None:
+        state.requests[entry.request_id] = entry.seq
+        state.requests.move_to_end(entry.request_id)
+        if len(state.requests) > limits.REQUESTS_KEPT:
+            state.requests.popitem(last=False)
+
+
+# --- snapshots --------------------------------------------------------------------------------------------------
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+def _core(state: SessionState) -> list[Any]:
+    return [
+        state.seq,
+        state.hash,
+        state.at_ms,
+        msgspec.to_builtins(state.settings),
+        list(state.requests.items()),
+        state.silo.dump(),
+        state.promises.dump(),
+    ]
+
+
+def encode_snapshot(state: SessionState) -> bytes:
+    """Return state and recency as bytes: a format byte, then MessagePack. `decode_snapshot` gives back an equal state."""
+    return bytes([SNAPSHOT_FORMAT]) + _encode([_core(state), state.recency.dump()])
+
+
+def decode_snapshot(body: bytes) -> SessionState:
+    """Return the state of a snapshot whose checksum was verified. Raises NewerFormat, JournalCorrupt."""
+    if body[:1] != bytes([SNAPSHOT_FORMAT]):
+        raise NewerFormat(f"a snapshot has format {body[0] if body else 'none'}, this pinfold knows {SNAPSHOT_FORMAT}", hint="upgrade pinfold")
+    try:
+        core, recency = _decode(body[1:])
+        state = SessionState()
+        state.seq, state.hash, state.at_ms, settings, requests, silo, promises = core
+        state.settings = msgspec.convert(settings, Settings)
+        state.requests = OrderedDict((name, seq) for name, seq in requests)
+        state.silo = Silo.load(silo)
+        state.promises = Promises.load(promises)
+        state.recency = Recency.load(recency)
+    except (msgspec.DecodeError, ValueError, TypeError) as error:
+        raise JournalCorrupt(f"a snapshot cannot be decoded: {error}", hint="run `pinfold doctor`") from error
+    return state
+
+
+def state_hash(state: SessionState) -> str:
+    """Return 32 hex digits that are equal for equal states, in any process; recency is left out."""
+    return blake2b(_encode(_core(state)), digest_size=16).hexdigest()

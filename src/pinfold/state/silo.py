@@ -1,0 +1,231 @@
+"""The silo: key -> slot. Invariants:
+
+* an index is given once: a new key takes the next, an update keeps its own, flush and expiry give none back;
+* a slot past its expiry reads as absent everywhere; a later write removes it;
+* keys with a live claim are never chosen as victims;
+* `inline_bytes` is the sum of keys and inline values.
+
+Recency (who was used last, hits, misses) is kept apart: it is best effort, so state equality leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+import msgspec
+
+from pinfold import limits
+from pinfold.entry import Entry, Fact
+from pinfold.errors import Refused
+from pinfold.state.value import Blob, Stored, inline_bytes, key_bytes, stored_in, value_fields
+
+
+class Slot(msgspec.Struct, frozen=True, gc=False):
+    """One stored value. Replaced whole on update, so a reader in another thread never sees half of one."""
+
+    index: int
+    value: Stored
+    expires_at_ms: int | None
+    stored_at_ms: int
+    extra: Fact | None = None
+
+
+class Recency:
+    """Use of a session as far as it was journaled or happened here: LRU order and counters, never part of equality."""
+
+    __slots__ = ("avoided", "evicted", "hits", "joined", "last_used_ms", "misses", "order")
+
+    def __init__(self) -> None:
+        self.order: OrderedDict[str, None] = OrderedDict()
+        self.hits = self.misses = self.evicted = self.joined = self.avoided = 0
+        self.last_used_ms = 0
+
+    def dump(self) -> list[Any]:
+        return [list(self.order), self.hits, self.misses, self.evicted, self.joined, self.avoided, self.last_used_ms]
+
+    @classmethod
+    def load(cls, data: list[Any]) -> Recency:
+        self = cls()
+        keys, self.hits, self.misses, self.evicted, self.joined, self.avoided, self.last_used_ms = data
+        self.order = OrderedDict.fromkeys(keys)
+        return self
+
+    def touch(self, fact: Fact) -> None:
+        """Fold one `touch` fact: counters add up, used keys move to the young end."""
+        self.hits += fact.get("hits", 0)
+        self.misses += fact.get("misses", 0)
+        self.joined += fact.get("joined", 0)
+        self.avoided += fact.get("avoided", 0)
+        self.last_used_ms = max(self.last_used_ms, fact.get("at", 0))
+        for key in fact.get("keys", ()):
+            if key in self.order:
+                self.order.move_to_end(key)
+
+
+class Silo:
+    """All slots of one session, with what is derived from them: byte counts and an expiry heap."""
+
+    __slots__ = ("blob_bytes", "expiry", "inline_bytes", "next_index", "silo_size", "slots")
+
+    def __init__(self) -> None:
+        self.slots: dict[str, Slot] = {}
+        self.next_index = 0
+        self.silo_size: int | None = None
+        self.inline_bytes = 0
+        self.blob_bytes = 0
+        self.expiry: list[tuple[int, str]] = []
+
+    def live(self, key: str, now_ms: int) -> Slot | None:
+        """Return the slot of key unless there is none or it is past its expiry."""
+        slot = self.slots.get(key)
+        if slot is None or (slot.expires_at_ms is not None and slot.expires_at_ms <= now_ms):
+            return None
+        return slot
+
+    def expired(self, now_ms: int) -> Iterator[str]:
+        """Yield the keys past their expiry, in a deterministic order. O(expired): walks only the top of the heap."""
+        heap, todo = self.expiry, [0]
+        while todo:
+            at = todo.pop()
+            if at < len(heap) and heap[at][0] <= now_ms:
+                at_ms, key = heap[at]
+                slot = self.slots.get(key)
+                if slot is not None and slot.expires_at_ms == at_ms:
+                    yield key
+                todo += (2 * at + 2, 2 * at + 1)
+
+    def dump(self) -> list[Any]:
+        rows = [[key, s.index, value_fields(s.value), s.expires_at_ms, s.stored_at_ms, s.extra] for key, s in self.slots.items()]
+        return [rows, self.next_index, self.silo_size]
+
+    @classmethod
+    def load(cls, data: list[Any]) -> Silo:
+        self = cls()
+        rows, self.next_index, self.silo_size = data
+        for key, index, value, expires_at_ms, stored_at_ms, extra in rows:
+            self._put(key, Slot(index, stored_in(value), expires_at_ms, stored_at_ms, extra))
+        return self
+
+    def _put(self, key: str, slot: Slot) -> None:
+        self._forget(key)
+        self.slots[key] = slot
+        self._count(key, slot, 1)
+        if slot.expires_at_ms is not None:
+            heappush(self.expiry, (slot.expires_at_ms, key))
+            if len(self.expiry) > 64 + 4 * len(self.slots):  # replaced times pile up: rebuild, amortised O(1)
+                self.expiry = [(s.expires_at_ms, k) for k, s in self.slots.items() if s.expires_at_ms is not None]
+                heapify(self.expiry)
+
+    def _settle_heap(self) -> None:
+        """Pop times that no longer belong to a slot off the top; those below wait for their turn or a rebuild."""
+        while self.expiry:
+            at_ms, key = self.expiry[0]
+            slot = self.slots.get(key)
+            if slot is not None and slot.expires_at_ms == at_ms:
+                return
+            heappop(self.expiry)
+
+    def _forget(self, key: str) -> None:
+        old = self.slots.get(key)
+        if old is not None:
+            self._count(key, old, -1)
+
+    def _count(self, key: str, slot: Slot, sign: int) -> None:
+        self.inline_bytes += sign * (key_bytes(key) + inline_bytes(slot.value))
+        if type(slot.value) is Blob:
+            self.blob_bytes += sign * slot.value.size
+
+
+_SLOT_KEYS = frozenset(("f", "k", "i", "v", "j", "h", "n", "y", "x"))
+
+
+def apply_put(silo: Silo, recency: Recency, fact: Fact, entry: Entry) -> None:
+    """slot.put: k key, i index, value (v | j | h n y), x expires_at_ms; other keys are kept in the slot."""
+    extra = {name: fact[name] for name in fact if name not in _SLOT_KEYS} or None
+    key = fact["k"]
+    silo._put(key, Slot(fact["i"], stored_in(fact), fact.get("x"), entry.at_ms, extra))
+    silo.next_index = max(silo.next_index, fact["i"] + 1)
+    if silo.silo_size is not None:
+        recency.order[key] = None
+        recency.order.move_to_end(key)
+
+
+def apply_drop(silo: Silo, recency: Recency, fact: Fact, entry: Entry) -> None:
+    """slot.drop: k key, why "evicted" where it was a victim."""
+    key = fact["k"]
+    silo._forget(key)
+    silo.slots.pop(key, None)
+    recency.order.pop(key, None)
+    if fact.get("why") == "evicted":
+        recency.evicted += 1
+    silo._settle_heap()
+
+
+def set_silo_size(silo: Silo, recency: Recency, silo_size: int | None) -> None:
+    """Apply a new size: from here on recency is kept (oldest index first), or no longer."""
+    silo.silo_size = silo_size
+    recency.order = OrderedDict.fromkeys(silo.slots) if silo_size is not None else OrderedDict()
+
+
+def decide_store(
+    silo: Silo,
+    recency: Recency,
+    key: str,
+    value: Stored,
+    expires_at_ms: int | None,
+    now_ms: int,
+    is_claimed: Callable[[str], bool],
+) -> tuple[list[Fact], int, list[str]]:
+    """Return (facts, index, evicted keys) of storing value under key.
+
+    Raises Refused `silo_full` when keys and inline values would exceed SILO_INLINE_BYTES and nothing may be evicted.
+    """
+    old = silo.live(key, now_ms)
+    index = silo.next_index if old is None else old.index
+    facts: list[Fact] = []
+    evicted: list[str] = []
+    if old is None and silo.silo_size is not None:
+        evicted = _victims(silo, recency, key, len(silo.slots) + 1 - silo.silo_size, is_claimed)
+        facts += [{"f": "slot.drop", "k": victim, "why": "evicted"} for victim in evicted]
+    freed = sum(key_bytes(k) + inline_bytes(silo.slots[k].value) for k in evicted)
+    if key in silo.slots:
+        freed += key_bytes(key) + inline_bytes(silo.slots[key].value)
+    _check_room(silo, key, value, freed)
+    put: Fact = {"f": "slot.put", "k": key, "i": index, **value_fields(value)}
+    if expires_at_ms is not None:
+        put["x"] = expires_at_ms
+    facts.append(put)
+    return facts, index, evicted
+
+
+def _victims(silo: Silo, recency: Recency, key: str, count: int, is_claimed: Callable[[str], bool]) -> list[str]:
+    """Return up to count least recently used keys. The new key itself and claimed keys are passed over."""
+    found: list[str] = []
+    if count > 0:
+        for victim in recency.order:
+            if victim != key and not is_claimed(victim):
+                found.append(victim)
+                if len(found) == count:
+                    break
+    return found
+
+
+def _check_room(silo: Silo, key: str, value: Stored, freed: int) -> None:
+    need = silo.inline_bytes - freed + key_bytes(key) + inline_bytes(value)
+    if need > limits.SILO_INLINE_BYTES:
+        raise Refused(
+            f"the silo would hold {need} bytes, the limit SILO_INLINE_BYTES is {limits.SILO_INLINE_BYTES}",
+            code="silo_full",
+            hint="drop or flush what is no longer needed, give values a ttl, or open the session with a silo_size",
+            limit_bytes=limits.SILO_INLINE_BYTES,
+        )
+    if type(value) is Blob and silo.blob_bytes + value.size > limits.BLOB_BYTES_PER_SESSION:
+        raise Refused(
+            f"large values would take {silo.blob_bytes + value.size} bytes, the limit BLOB_BYTES_PER_SESSION is {limits.BLOB_BYTES_PER_SESSION}",
+            code="silo_full",
+            hint="drop or flush what is no longer needed",
+            limit_bytes=limits.BLOB_BYTES_PER_SESSION,
+        )
