@@ -1,0 +1,39 @@
+# Everything here works on a fresh machine with Python >= 3.11 and pip alone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check bench soak smoke docs clean
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "pinfold needs Python 3.11 or newer: make PYTHON=python3.11 …"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)          ## eight workers, one store: nothing is done twice
+	@$(BIN)/pinfold demo
+
+test: $(READY)          ## the whole test suite
+	@$(BIN)/python -m pytest
+
+check: $(READY)         ## lint and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: $(READY)         ## ratios against peers, measured here and now
+	@$(BIN)/python -m benchmarks
+
+soak: $(READY)          ## long random runs: make soak SECONDS=1800
+	@$(BIN)/python -m benchmarks.soak --seconds $(or $(SECONDS),600)
+
+smoke:                  ## the wheel in an empty venv, without the dev extras
+	@bash tests/smoke.sh
+
+docs: $(READY)          ## the pages made from the operations table
+	@$(BIN)/python -m pinfold.operations > docs/operations.md
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
