@@ -1,0 +1,494 @@
+"""Rows of the table: sessions, silo and promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pinfold import limits
+from pinfold.errors import Refused
+from pinfold.operations.table import Call, Operation, Param, key_of, part_of, shown, whole_ms
+from pinfold.state.outcomes import Claimed, Hit, Miss, Pending, Rejected
+
+_KEY = Param("key", "str", "what the work is called", None, positional=True)
+_TOOL = Param("tool", "str", "or: the tool about to be called", None)
+_ARGUMENTS = Param("arguments", "object", "and its arguments, in any order", None)
+_TTL = Param("ttl_s", "seconds", "forget after", None, cli="ttl")
+_LEASE = Param("lease_s", "seconds", "how long the claim lasts unrenewed", limits.LEASE_MCP_S, cli="lease")
+_WAIT = Param("wait_s", "seconds", "wait for work in flight", 0, cli="wait")
+_TOKEN = Param("token", "int", "the claim's token", None)
+
+
+# --- sessions -----------------------------------------------------------------------------------------------------
+
+
+def _open(call: Call, silo_size: int | None, ttl_s: float | None, long_term: str | None, promote_after: int | None) -> dict[str, Any]:
+    session = call.session
+    existed = session.status().seq > 0
+    wanted: dict[str, Any] = {"silo_size": silo_size, "ttl_s": ttl_s, "long_term": long_term, "promote_after": promote_after}
+    session.configure(**{name: value for name, value in wanted.items() if value is not None})
+    settings = session._replica.state.settings
+    return {
+        "status": "resumed" if existed else "initialized",
+        "session_id": session.session_id,
+        "silo_size": settings.silo_size,
+        "ttl_s": None if settings.ttl_ms is None else settings.ttl_ms / 1000,
+        "seq": session._replica.state.seq,
+    }
+
+
+def _info(call: Call) -> dict[str, Any]:
+    status = call.session.status()
+    return {
+        "session_id": status.session_id,
+        "short_term": status.short_term,
+        "promises": status.promises,
+        "promotion_threshold": status.promotion_threshold,
+        "seq": status.seq,
+        "expires_at": whole_ms(status.expires_at),
+        "ledger": status.ledger,
+    }
+
+
+def _list(call: Call, expired: bool) -> dict[str, Any]:
+    rows = [
+        {
+            "session_id": row.session_id,
+            "seq": row.seq,
+            "size_bytes": row.size_bytes,
+            "created_at": whole_ms(row.created_at),
+            "last_used_at": whole_ms(row.last_used_at),
+            "expires_at": whole_ms(row.expires_at),
+            **({"ended_at": whole_ms(row.ended_at)} if expired else {}),
+        }
+        for row in call.memory.sessions(expired=expired)
+    ]
+    return {"sessions": rows, "total": len(rows)}
+
+
+def _close(call: Call) -> dict[str, Any]:
+    return {"status": "ended" if call.memory.end(call.session_id) else "absent", "session_id": call.session_id}
+
+
+def _restore(call: Call, as_name: str | None) -> dict[str, Any]:
+    session = call.memory.restore(call.session_id, as_name=as_name)
+    return {"status": "restored", "session_id": session.session_id, "seq": session.status().seq}
+
+
+def _flush(call: Call) -> dict[str, Any]:
+    return {"status": "flushed", "cleared_count": call.session.flush().cleared_count}
+
+
+def _log(call: Call, after: int, limit: int, actor: str | None) -> dict[str, Any]:
+    rows = call.session.log(after=after, limit=limit, actor=actor)
+    told = [
+        {
+            "seq": row.seq,
+            "at": whole_ms(row.at_ms),
+            **({"actor": row.actor} if row.actor else {}),
+            **({"request_id": row.request_id} if row.request_id else {}),
+            "changes": row.changes,
+        }
+        for row in rows
+    ]
+    return {"entries": told, "next_after": rows[-1].seq if rows else after}
+
+
+# --- silo and promises --------------------------------------------------------------------------------------------
+
+
+def _peek(
+    call: Call,
+    key: str | None,
+    tool: str | None,
+    arguments: dict[str, Any] | None,
+    claim: bool,
+    lease_s: float,
+    wait_s: float,
+    offset: int,
+    limit_bytes: int | None,
+) -> dict[str, Any]:
+    name = key_of(key, tool, arguments)
+    found = call.session.claim(name, lease_s, wait_s=wait_s) if claim else call.session.peek(name, wait_s=wait_s)
+    if isinstance(found, Hit):
+        return {"hit": True, **part_of(found.value, offset, limit_bytes), "index": found.index}
+    if isinstance(found, Pending):
+        return {"hit": True, "status": "pending", "promise_id": found.promise_id, "lease_left_s": _s(found.lease_left_s)}
+    if isinstance(found, Claimed):
+        return {"hit": False, "claimed": True, "promise_id": found.key, "token": found.token, "lease_left_s": _s(found.lease_left_s)}
+    if isinstance(found, Rejected):
+        return {"hit": False, "status": "rejected", "promise_id": found.promise_id, "reason": found.reason}
+    return {"hit": False}
+
+
+def _claim(call: Call, key: str | None, tool: str | None, arguments: dict[str, Any] | None, lease_s: float, wait_s: float) -> dict[str, Any]:
+    return _peek(call, key, tool, arguments, True, lease_s, wait_s, 0, None)
+
+
+def _set(
+    call: Call, key: str | None, value: Any, tool: str | None, arguments: dict[str, Any] | None, ttl_s: float | None, token: int | None, request_id: str | None
+) -> dict[str, Any]:
+    stored = call.session.set(key_of(key, tool, arguments), value, ttl_s=ttl_s, token=token, request_id=request_id)
+    return {"status": "stored", "index": stored.index, **({"evicted": stored.evicted} if stored.evicted else {})}
+
+
+def _resolve(call: Call, promise_id: str, payload: Any, error: str | None, token: int | None, wait_s: float, ttl_s: float | None) -> dict[str, Any]:
+    session = call.session
+    if payload is not None and error is not None:
+        raise Refused("a promise is resolved with a payload or rejected with an error, not both", code="bad_arguments", hint="pass one of them")
+    if payload is not None:
+        settled = session.fulfil(promise_id, payload, token=token, ttl_s=ttl_s)
+        return {"status": "resolved", "promise_id": promise_id, "index": settled.index, **({"evicted": settled.evicted} if settled.evicted else {})}
+    if error is not None:
+        session.reject(promise_id, error, token=token)
+        return {"status": "rejected", "promise_id": promise_id, "reason": error}
+    if wait_s > 0:
+        return _waited(session.wait(promise_id, wait_s), promise_id)
+    known = session.promise(promise_id)
+    result: dict[str, Any] = {"status": known.status, "promise_id": promise_id, "payload": shown(known.payload)}
+    if known.status == "rejected":
+        result["reason"] = known.reason
+    if known.lease_left_s is not None:
+        result["lease_left_s"] = _s(known.lease_left_s)
+    return result
+
+
+def _wait(call: Call, key: str, timeout_s: float) -> dict[str, Any]:
+    return _waited(call.session.wait(key, timeout_s), key)
+
+
+def _waited(outcome: Hit | Rejected | Pending | Miss, key: str) -> dict[str, Any]:
+    if isinstance(outcome, Hit):
+        return {"status": "resolved", "promise_id": key, "payload": shown(outcome.value)}
+    if isinstance(outcome, Rejected):
+        return {"status": "rejected", "promise_id": key, "payload": None, "reason": outcome.reason}
+    if isinstance(outcome, Pending):
+        return {"status": "pending", "promise_id": key, "payload": None, "lease_left_s": _s(outcome.lease_left_s)}
+    return {"status": "unknown", "promise_id": key, "payload": None}
+
+
+def _renew(call: Call, promise_id: str, token: int, lease_s: float) -> dict[str, Any]:
+    return {"status": "renewed", "promise_id": promise_id, "lease_left_s": _s(call.session.renew(promise_id, lease_s, token=token).lease_left_s)}
+
+
+def _drop(call: Call, keys: list[str] | None, prefix: str | None, dry_run: bool) -> dict[str, Any]:
+    if not keys and prefix is None:
+        raise Refused("nothing was named to drop", code="bad_arguments", hint="pass keys, or a prefix")
+    if dry_run:
+        live = set(call.session.keys())
+        found = [key for key in keys or [] if key in live] + (call.session.keys(prefix) if prefix is not None else [])
+        return {"status": "would_drop", "keys": list(dict.fromkeys(found))}
+    return {"status": "dropped", "keys": call.session.drop(*(keys or []), prefix=prefix).keys}
+
+
+def _keys(call: Call, prefix: str, limit: int, cursor: int) -> dict[str, Any]:
+    found = call.session.keys(prefix)
+    page = found[cursor : cursor + limit]
+    return {"keys": page, "total": len(found), **({"next_cursor": cursor + limit} if cursor + limit < len(found) else {})}
+
+
+def _s(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+# --- words for a terminal -----------------------------------------------------------------------------------------
+
+
+def _told_open(result: dict[str, Any]) -> str:
+    size = "" if result["silo_size"] is None else f" silo_size={result['silo_size']}"
+    ttl = "" if result["ttl_s"] is None else f" ttl={result['ttl_s']:g}s"
+    return f"{result['status']} {result['session_id']} seq={result['seq']}{size}{ttl}"
+
+
+def _told_status(result: dict[str, Any]) -> str:
+    short, promises, ledger = result["short_term"], result["promises"], result["ledger"]
+    size = "no limit" if short["silo_size"] is None else f"limit {short['silo_size']}"
+    return "\n".join(
+        (
+            f"session   {result['session_id']}  seq {result['seq']}" + (f"  expires {result['expires_at']}" if result["expires_at"] else ""),
+            f"silo      {short['slots']} slots ({size}), {short['bytes']} bytes, {short['evicted']} evicted",
+            f"reads     {short['hits']} hits, {short['misses']} misses",
+            f"promises  {promises['pending']} pending, {promises['resolved']} resolved, {promises['rejected']} rejected",
+            f"ledger    {ledger['executions_avoided']} executions avoided, {ledger['waits_joined']} waits joined",
+        )
+    )
+
+
+def _told_list(result: dict[str, Any]) -> str:
+    return "\n".join(
+        f"{row['session_id']}  seq={row['seq']} bytes={row['size_bytes']} used={row['last_used_at']}"
+        + (f" expires={row['expires_at']}" if row["expires_at"] else "")
+        + (f" ended={row['ended_at']}" if row.get("ended_at") else "")
+        for row in result["sessions"]
+    )
+
+
+def _told_log(result: dict[str, Any]) -> str:
+    return "\n".join(f"{row['seq']} {row['at']} {row.get('actor', '-')}  {'; '.join(row['changes'])}" for row in result["entries"])
+
+
+def _told_set(result: dict[str, Any]) -> str:
+    return f"stored [{result['index']}]" + (f" evicted {' '.join(result['evicted'])}" if "evicted" in result else "")
+
+
+def _told_claim(result: dict[str, Any]) -> str:
+    if result.get("claimed"):
+        return f"claimed {result['promise_id']} token={result['token']} lease_left={result['lease_left_s']:g}s"
+    return ""
+
+
+def _told_resolve(result: dict[str, Any]) -> str:
+    return f"{result['status']}: {result['reason']}" if result.get("reason") else f"{result['status']}"
+
+
+ROWS = (
+    Operation(
+        name="open",
+        access="write",
+        doc="Open or resume a session; never wipes. Not required before other tools.",
+        params=(
+            Param("silo_size", "int", "keep at most this many slots, evicting the least recently used", None),
+            Param("ttl_s", "seconds", "end the session this long after its last use", None, cli="ttl"),
+            Param("long_term", "str", "session that keeps long-term memory", None, mcp=False),
+            Param("promote_after", "int", "promote a slot at this many hits", None, mcp=False),
+        ),
+        handler=_open,
+        python="Memory.session",
+        toolsets="SCP",
+        mcp="init",
+        cli=("session open", "session resume"),
+        text=_told_open,
+        idempotent=True,
+        result='status "initialized"|"resumed", session_id, silo_size, ttl_s, seq',
+    ),
+    Operation(
+        name="status",
+        access="read",
+        doc="Counts of slots, promises, hits and misses, and what was saved.",
+        params=(),
+        handler=_info,
+        python="status",
+        toolsets="SCP",
+        mcp="memory_status",
+        cli=("status", "session current"),
+        text=_told_status,
+        result="short_term{slots, silo_size, bytes, hits, misses, evicted}, promises{pending, resolved, rejected}, "
+        "promotion_threshold, seq, expires_at, ledger{executions_avoided, waits_joined}",
+    ),
+    Operation(
+        name="session_list",
+        access="read",
+        doc="The sessions of this store.",
+        params=(Param("expired", "bool", "those that ended and are still kept", False),),
+        handler=_list,
+        python="Memory.sessions",
+        toolsets="A",
+        mcp="session_list",
+        cli=("session list",),
+        text=_told_list,
+        is_empty=lambda result: not result["sessions"],
+        store=True,
+        result="sessions[]{session_id, seq, size_bytes, created_at, last_used_at, expires_at}, total",
+    ),
+    Operation(
+        name="session_close",
+        access="write",
+        doc="End a session. It can be restored for seven days.",
+        params=(),
+        handler=_close,
+        python="Memory.end",
+        toolsets="A",
+        mcp="session_close",
+        cli=("session close",),
+        text=lambda result: f"{result['status']} {result['session_id']}",
+        is_empty=lambda result: result["status"] == "absent",
+        destructive=True,
+        result='status "ended"|"absent", session_id',
+    ),
+    Operation(
+        name="session_restore",
+        access="write",
+        doc="Bring back a session that ended or expired within seven days.",
+        params=(Param("as_name", "str", "under this name", None, cli="as"),),
+        handler=_restore,
+        python="Memory.restore",
+        cli=("session restore",),
+        text=lambda result: f"restored {result['session_id']} seq={result['seq']}",
+        result='status "restored", session_id, seq',
+    ),
+    Operation(
+        name="flush",
+        access="write",
+        doc="Empty the session's slots. Promises in flight stay.",
+        params=(),
+        handler=_flush,
+        python="flush",
+        toolsets="SP",
+        mcp="flush",
+        cli=("flush",),
+        text=lambda result: f"flushed {result['cleared_count']}",
+        destructive=True,
+        result='status "flushed", cleared_count',
+    ),
+    Operation(
+        name="log",
+        access="read",
+        doc="Who changed what, newest entries last.",
+        params=(
+            Param("after", "int", "only entries after this seq", 0),
+            Param("limit", "int", "at most this many", 50),
+            Param("actor", "str", "only entries by this actor", None, cli="by"),
+        ),
+        handler=_log,
+        python="log",
+        toolsets="A",
+        mcp="log",
+        cli=("log",),
+        text=_told_log,
+        is_empty=lambda result: not result["entries"],
+        result="entries[]{seq, at, actor?, request_id?, changes[]}, next_after",
+    ),
+    Operation(
+        name="peek",
+        access="read",
+        doc="Call before any costly work. hit with value: use it. status pending: somebody is at it; call again with wait_s. "
+        "hit false: do the work, then set. With claim=true a miss makes you the owner (token): finish with resolve.",
+        params=(
+            _KEY,
+            _TOOL,
+            _ARGUMENTS,
+            Param("claim", "bool", "own the work if nobody does", False),
+            _LEASE,
+            _WAIT,
+            Param("offset", "int", "next_offset of the part before", 0),
+            Param("limit_bytes", "int", "longest part", limits.PEEK_PART_BYTES, cli_default=None, mcp=False),
+        ),
+        handler=_peek,
+        python="peek",
+        toolsets="SCP",
+        mcp="peek",
+        cli=("peek",),
+        is_empty=lambda result: "value" not in result,
+        result="{hit:true, value, index} | {hit:true, status:pending, promise_id, lease_left_s} | {hit:false} | {hit:false, claimed:true, promise_id, token}",
+    ),
+    Operation(
+        name="claim",
+        access="write",
+        doc="Own the work on a key unless it is done or in flight.",
+        params=(_KEY, _TOOL, _ARGUMENTS, _LEASE, _WAIT),
+        handler=_claim,
+        python="claim",
+        cli=("claim",),
+        text=_told_claim,
+        is_empty=lambda result: "value" not in result and not result.get("claimed"),
+        result="as peek with claim",
+    ),
+    Operation(
+        name="set",
+        access="write",
+        doc="Store a result so that nobody works on it again. Wakes those who wait for it.",
+        params=(
+            _KEY,
+            Param("value", "any", "the result: text or JSON", positional=True),
+            _TOOL,
+            _ARGUMENTS,
+            _TTL,
+            _TOKEN,
+            Param("request_id", "str", "makes a retry safe", None, mcp=False),
+        ),
+        handler=_set,
+        python="set",
+        toolsets="SCP",
+        mcp="set",
+        cli=("set",),
+        text=_told_set,
+        idempotent=True,
+        result='status "stored", index, evicted?',
+    ),
+    Operation(
+        name="resolve",
+        access="write",
+        doc="Settle a claimed promise: payload stores the result, error tells those who wait. With neither: its status; wait_s waits.",
+        params=(
+            Param("promise_id", "str", "from peek", positional=True),
+            Param("payload", "any", "the result", None, positional=True),
+            Param("error", "str", "why there is none", None),
+            _TOKEN,
+            Param("wait_s", "seconds", "wait until it is settled", 0, cli="wait"),
+            Param("ttl_s", "seconds", "forget the result after", None, cli="ttl", mcp=False),
+        ),
+        handler=_resolve,
+        python="fulfil, reject, promise, wait",
+        toolsets="SCP",
+        mcp="resolve",
+        cli=("resolve",),
+        text=_told_resolve,
+        is_empty=lambda result: result["status"] in ("pending", "unknown"),
+        result='status "resolved"|"pending"|"rejected"|"unknown", payload',
+    ),
+    Operation(
+        name="wait",
+        access="read",
+        doc="Wait until the work on a key is settled, through any takeovers.",
+        params=(Param("key", "str", "what the work is called", positional=True), Param("timeout_s", "seconds", "give up after", 60.0, cli="timeout")),
+        handler=_wait,
+        python="wait",
+        cli=("wait",),
+        is_empty=lambda result: result["status"] in ("pending", "unknown"),
+        result="as resolve",
+    ),
+    Operation(
+        name="renew",
+        access="write",
+        doc="Keep a claim alive while the work goes on.",
+        params=(
+            Param("promise_id", "str", "from peek", positional=True),
+            Param("token", "int", "the claim's token"),
+            _LEASE,
+        ),
+        handler=_renew,
+        python="renew",
+        toolsets="A",
+        mcp="renew",
+        cli=("renew",),
+        text=lambda result: f"renewed {result['promise_id']} lease_left={result['lease_left_s']:g}s",
+        idempotent=True,
+        result="lease_left_s",
+    ),
+    Operation(
+        name="drop",
+        access="write",
+        doc="Remove slots by key or key prefix.",
+        params=(
+            Param("keys", "strings", "these keys", None, positional=True),
+            Param("prefix", "str", "and all that start so", None),
+            Param("dry_run", "bool", "only say what would go", False),
+        ),
+        handler=_drop,
+        python="drop",
+        toolsets="A",
+        mcp="drop",
+        cli=("drop",),
+        text=lambda result: "\n".join(f"{result['status'].replace('_', ' ')} {key}" for key in result["keys"]),
+        is_empty=lambda result: not result["keys"],
+        destructive=True,
+        result='status "dropped"|"would_drop", keys[]',
+    ),
+    Operation(
+        name="keys",
+        access="read",
+        doc="The live keys, in order of their slots.",
+        params=(
+            Param("prefix", "str", "only those that start so", "", positional=True),
+            Param("limit", "int", "at most this many", 200, cli_default=1_000_000_000),
+            Param("cursor", "int", "next_cursor of the page before", 0),
+        ),
+        handler=_keys,
+        python="keys",
+        toolsets="A",
+        mcp="keys",
+        cli=("keys",),
+        text=lambda result: "\n".join(result["keys"]),
+        is_empty=lambda result: not result["keys"],
+        result="keys[], total, next_cursor?",
+    ),
+)

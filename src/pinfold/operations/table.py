@@ -1,0 +1,209 @@
+"""The types of the operations table: one row describes an operation once, for every door.
+
+A row's handler takes a Call (the store, the session, who asks) and the row's arguments by name, and returns the result
+as plain builtins: the MCP and `--json` shape of it. A refusal is an exception, a miss is a result.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from pinfold.call_key import call_key
+from pinfold.errors import Refused
+from pinfold.session import Memory, Session
+
+REQUIRED: Any = object()
+
+JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "seconds": "number", "object": "object", "strings": "array", "any": None}
+
+
+class Param(msgspec.Struct, frozen=True):
+    """One argument. kind: str, int, float, bool, seconds, object, strings (a list), any (JSON).
+
+    On the command line seconds need a unit (90s, 60m, 2h). positional: given by place there. cli: its flag where that
+    differs from the name, "" for none. mcp: whether an MCP tool shows it.
+    """
+
+    name: str
+    kind: str
+    doc: str
+    default: Any = REQUIRED
+    positional: bool = False
+    cli: str | None = None
+    mcp: bool = True
+    cli_default: Any = REQUIRED
+
+    @property
+    def required(self) -> bool:
+        return self.default is REQUIRED
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of this argument."""
+        kind = JSON_TYPES[self.kind]
+        schema: dict[str, Any] = {} if kind is None else {"type": kind}
+        if self.kind == "strings":
+            schema["items"] = {"type": "string"}
+        if self.doc:
+            schema["description"] = self.doc
+        return schema
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One row. toolsets: S standard, C core, P pmll, M memnet, A all only, "" no MCP tool. store: works on no session.
+
+    doc is what a model reads: when to call it, and what comes back. cli: the verb (two words for a group), "" for none.
+    text: the result as words for a terminal, where plain lines say it better than JSON.
+    """
+
+    name: str
+    access: str
+    doc: str
+    params: tuple[Param, ...]
+    handler: Callable[..., Any]
+    python: str
+    toolsets: str = ""
+    mcp: str = ""
+    aliases: tuple[str, ...] = ()
+    cli: tuple[str, ...] = ()
+    text: Callable[[Any], str] | None = None
+    is_empty: Callable[[Any], bool] | None = None
+    destructive: bool = False
+    idempotent: bool = False
+    store: bool = False
+    result: str = ""
+
+    def input_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the arguments an MCP tool takes; every tool takes session_id."""
+        properties = {p.name: p.schema() for p in self.params if p.mcp}
+        if not self.store:
+            properties.setdefault("session_id", {"type": "string"})
+        required = [p.name for p in self.params if p.mcp and p.required]
+        return {"type": "object", "properties": properties, **({"required": required} if required else {}), "additionalProperties": False}
+
+
+class Call:
+    """One call of an operation: the store, the session it names (opened when it is first used), and the door's default."""
+
+    def __init__(self, memory: Memory, session_id: str | None, *, default_session: Callable[[], str] | None = None) -> None:
+        self.memory = memory
+        self._session_id = session_id
+        self._default_session = default_session
+        self._session: Session | None = None
+
+    @property
+    def session_id(self) -> str:
+        if self._session_id is None:
+            if self._default_session is None:
+                raise Refused("no session was named", code="session_required", hint="pass session_id")
+            self._session_id = self._default_session()
+        return self._session_id
+
+    @property
+    def session(self) -> Session:
+        if self._session is None:
+            self._session = self.memory.session(self.session_id)
+        return self._session
+
+
+def run(operation: Operation, call: Call, arguments: dict[str, Any]) -> Any:
+    """Return the result of an operation. Raises Refused `bad_arguments` for an argument it does not have or lacks, or of a wrong type."""
+    known = {p.name: p for p in operation.params}
+    unknown = sorted(set(arguments) - set(known))
+    if unknown:
+        takes = ", ".join(known) or "none"
+        raise Refused(f"{operation.name} has no argument {unknown[0]!r}", code="bad_arguments", hint=f"it takes: {takes}")
+    filled: dict[str, Any] = {}
+    for name, param in known.items():
+        value = arguments.get(name)
+        if value is None and not (param.kind == "any" and name in arguments):
+            if param.required:
+                raise Refused(f"{operation.name} needs {name!r}", code="bad_arguments", hint=f"{name}: {param.doc}")
+            value = param.default
+        else:
+            _check_kind(operation, param, value)
+        filled[name] = value
+    return operation.handler(call, **filled)
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "seconds": (int, float),
+    "bool": (bool,),
+    "object": (dict,),
+    "strings": (list, tuple),
+    "any": (object,),
+}
+
+
+def _check_kind(operation: Operation, param: Param, value: Any) -> None:
+    fits = isinstance(value, _KINDS[param.kind]) and (param.kind in ("bool", "any") or not isinstance(value, bool))
+    if fits and param.kind == "strings":
+        fits = all(isinstance(item, str) for item in value)
+    if not fits:
+        wanted = "a number of seconds" if param.kind == "seconds" else f"a {JSON_TYPES[param.kind]}"
+        raise Refused(f"{operation.name}: {param.name} must be {wanted}, not {type(value).__name__}", code="bad_arguments", hint=param.doc)
+
+
+def key_of(key: str | None, tool: str | None, arguments: dict[str, Any] | None) -> str:
+    """Return the key a call names: itself, or the canonical key of a tool call. Raises Refused `bad_arguments`."""
+    if (key is None) == (tool is None):
+        raise Refused("name the work by key, or by tool and arguments", code="bad_arguments", hint="exactly one of the two")
+    return key if key is not None else call_key(tool or "", arguments)
+
+
+def shown(value: Any) -> Any:
+    """Return a value as JSON shows it: bytes as {"base64": …}."""
+    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def part_of(value: Any, offset: int, limit_bytes: int | None) -> dict[str, Any]:
+    """Return {"value"} or, where it is longer than limit_bytes, a part of it with offset, next_offset and size_bytes.
+
+    Text is cut between characters; JSON in parts is its text; offsets count UTF-8 bytes.
+    """
+    if offset < 0 or (limit_bytes is not None and limit_bytes < 4):
+        raise Refused("offset must be 0 or more and limit_bytes 4 or more", code="bad_arguments", hint="use next_offset of the part before")
+    raw, is_text = raw_of(value)
+    if offset == 0 and (limit_bytes is None or len(raw) <= limit_bytes):
+        return {"value": shown(value)}
+    end = len(raw) if limit_bytes is None else min(len(raw), offset + limit_bytes)
+    if is_text:
+        while end < len(raw) and raw[end] & 0xC0 == 0x80:
+            end -= 1
+    part = raw[offset:end]
+    result: dict[str, Any] = {"value": part.decode("utf-8", "replace") if is_text else shown(part), "offset": offset, "size_bytes": len(raw)}
+    if end < len(raw):
+        result["next_offset"] = end
+    return result
+
+
+def raw_of(value: Any) -> tuple[bytes, bool]:
+    """Return (a value's bytes, whether they are text): str and bytes as they are, JSON as its compact text."""
+    if isinstance(value, bytes):
+        return value, False
+    if isinstance(value, str):
+        try:
+            return value.encode(), True
+        except UnicodeEncodeError:
+            pass  # a lone surrogate: only JSON text can show it
+    try:
+        return msgspec.json.encode(value), True
+    except UnicodeEncodeError:
+        import json
+
+        return json.dumps(value, separators=(",", ":")).encode(), True
+
+
+def whole_ms(at_ms: int | None) -> str | None:
+    """Return Unix ms as ISO 8601 in UTC, None for none."""
+    if at_ms is None:
+        return None
+    import datetime
+
+    return datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
