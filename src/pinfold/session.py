@@ -259,20 +259,7 @@ class Session:
     # --- writing ------------------------------------------------------------------------------------------------
 
     def _turn(self, decide: Callable[[SessionState, int], tuple[list[Fact], Any]], **rest: Any) -> Any:
-        replica = self._replica
-
-        def decide_open(state: SessionState, now_ms: int) -> tuple[list[Fact], Any]:
-            if state.settings.ended_at_ms is not None or (
-                state.settings.ttl_ms is not None and state.exists and state.is_over(now_ms, replica.touches.last_used_ms)
-            ):
-                raise Refused(
-                    f"session {replica.name!r} has ended",
-                    code="session_ended",
-                    hint="open it again for a new, empty one; `session restore` brings this one back",
-                )
-            return decide(state, now_ms)
-
-        return replica.turn(decide_open, actor=self._actor, **rest)
+        return self._replica.turn(decide, actor=self._actor, **rest)
 
     def set(self, key: str, value: Any, *, ttl_s: float | None = None, token: int | None = None, request_id: str | None = None) -> Stored:
         """Store value under key, durably; its ttl starts anew, and without ttl_s an old one is cleared.

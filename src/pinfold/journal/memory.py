@@ -16,6 +16,9 @@ def _unix_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+_NO_LOCK: AbstractContextManager[Any] = nullcontext()
+
+
 class _Kept:
     __slots__ = ("blobs", "derived", "named", "records", "snapshots")
 
@@ -50,7 +53,7 @@ class MemoryJournal:
 
     def append(self, session: str, after: int, after_hash: bytes, records: Sequence[Record], blobs: Mapping[bytes, bytes]) -> Conflict | None:
         with self._changed:
-            kept = self._kept.setdefault(session, _Kept())
+            kept = self._kept.get(session) or self._kept.setdefault(session, _Kept())
             last = kept.records[-1] if kept.records else Record(0, GENESIS, b"")
             if (last.seq, last.hash) != (after, after_hash):
                 return Conflict(self.read(session, after))
@@ -64,7 +67,7 @@ class MemoryJournal:
         return None
 
     def write_lock(self, session: str, timeout_s: float) -> AbstractContextManager[Any]:
-        return nullcontext()
+        return _NO_LOCK
 
     def version(self, session: str) -> int:
         return self._version

@@ -80,7 +80,7 @@ _PROMISE_KEYS = frozenset(("f", "k", "s", "t", "l", "o", "r", "v", "j", "h", "n"
 def apply_put(promises: Promises, fact: Fact, entry: Entry) -> None:
     """promise.put: k key, s status, t token, l lease_until_ms, o owner, r reason, payload (v | j | h n y)."""
     key, status = fact["k"], fact["s"]
-    extra = {name: fact[name] for name in fact if name not in _PROMISE_KEYS} or None
+    extra = None if _PROMISE_KEYS.issuperset(fact) else {name: fact[name] for name in fact if name not in _PROMISE_KEYS}
     settled_at_ms = None if status == PENDING else entry.at_ms
     token = fact.get("t", 0)
     promises.settled.pop(key, None)
@@ -136,6 +136,8 @@ def decide_housekeep(silo: Silo, promises: Promises, now_ms: int) -> list[Fact]:
     facts: list[Fact] = []
     if silo.expiry and silo.expiry[0][0] <= now_ms:
         facts = drop_facts(promises, islice(silo.expired(now_ms), limits.HOUSEKEEP_PER_TURN), "expired")
+    if not promises.settled:
+        return facts
     excess = len(promises.settled) - limits.SETTLED_KEPT_COUNT
     before_ms = now_ms - limits.SETTLED_KEPT_S * 1000
     for key in islice(promises.settled, limits.HOUSEKEEP_PER_TURN):
