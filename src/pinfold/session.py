@@ -1081,7 +1081,7 @@ def _told(fact: Fact) -> str:
         return f"promise of {key} dropped"
     if name == "session.put":
         return "session " + " ".join(f"{k}={v}" for k, v in fact.items() if k != "f")
-    return str(name)
+    return "lost: this entry could not be read when the store was repaired" if name == "lost" else str(name)
 
 
 def _ended_at(state: SessionState, now_ms: int) -> int | None:

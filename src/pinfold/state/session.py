@@ -96,6 +96,7 @@ APPLY: dict[str, Callable[[SessionState, Fact, Entry], None]] = {
     "promise.drop": lambda s, fact, entry: promise_rules.apply_drop(s.promises, fact, entry),
     "touch": lambda s, fact, entry: s.recency.touch(fact),
     "session.put": _apply_session,
+    "lost": lambda s, fact, entry: None,  # what a repair puts where an entry could not be read
 }
 
 
