@@ -65,10 +65,7 @@ class DocumentRefused(Refused):
     default_code = "document_refused"
 
     def shape(self) -> dict[str, Any]:
-        rows = [
-            {"line": p.line, "column": p.column, "code": p.code, "message": p.message, "hint": p.hint}
-            for p in self.fields.get("problems", ())
-        ]
+        rows = [{"line": p.line, "column": p.column, "code": p.code, "message": p.message, "hint": p.hint} for p in self.fields.get("problems", ())]
         return {**super().shape(), "errors": rows}
 
 

@@ -95,20 +95,14 @@ _END = rf"NEW:{LABEL}|{ID}"
 _ARROW = rf"\[({_END})\]{_W}*--\(({RELATION})\)-->{_W}*\[({_END})\]"
 _TRIPLE = rf"\[({ID})\]{_W}*--\(({RELATION})\)-->{_W}*\[({ID})\]"
 
-_add = re.compile(
-    rf"\+{_W}+(?:({KIND}){_W}+\[({_NEW_OR_ID})\](?!{_W}*--\()|(?:({_NEW_OR_ID}){_W}+)?{_ARROW}|({LAW_ID})(?={_W}|;|$)(?!{_W}*\[))"
-).match
+_add = re.compile(rf"\+{_W}+(?:({KIND}){_W}+\[({_NEW_OR_ID})\](?!{_W}*--\()|(?:({_NEW_OR_ID}){_W}+)?{_ARROW}|({LAW_ID})(?={_W}|;|$)(?!{_W}*\[))").match
 _patch = re.compile(rf"~{_W}+(?:\[({ID})\](?!{_W}*--\()|(?:({ID}){_W}+)?{_TRIPLE}|({ID})(?={_W}|;|$)(?!{_W}*\[))").match
 _drop = re.compile(rf"-{_W}+(?:\[({ID})\]|({ID}))$").match
-_present = re.compile(
-    rf"(?:({KIND}){_W}+\[({_NEW_OR_ID})\](?!{_W}*--\()|(?:({_NEW_OR_ID}){_W}+)?{_ARROW}|({LAW_ID})(?={_W}|;|$)(?!{_W}*\[))"
-).match
+_present = re.compile(rf"(?:({KIND}){_W}+\[({_NEW_OR_ID})\](?!{_W}*--\()|(?:({_NEW_OR_ID}){_W}+)?{_ARROW}|({LAW_ID})(?={_W}|;|$)(?!{_W}*\[))").match
 _schema = re.compile(rf"SCHEMA{_W}+({KIND}|relations)(?={_W}|;|$)(?!{_W}*\[)").match
-_field = re.compile(
-    rf'[ \t;]*+({KEY})(?![A-Za-z0-9_]){_W}*+(=|\+=|-=){_W}*+(?:"([^"\\]*+(?:\\.[^"\\]*+)*+)"{_W}*+(?:;|$)|((?!")[^;]*+)(?:;|$))'
-).match
+_field = re.compile(rf'[ \t;]*+({KEY})(?![A-Za-z0-9_]){_W}*+(=|\+=|-=){_W}*+(?:"([^"\\]*+(?:\\.[^"\\]*+)*+)"{_W}*+(?:;|$)|((?!")[^;]*+)(?:;|$))').match
 _blank = re.compile(r"[ \t;]*").match
-_escape = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(.?))')
+_escape = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.?))")
 _named = re.compile(rf"\[(NEW:{LABEL}|{ID})\]|(?:^|[~+-]){_W}*({ID})|id{_W}*={_W}*({ID})")
 
 _SHORT = {"\\": "\\", '"': '"', "n": "\n", "r": "\r", "t": "\t"}
@@ -128,7 +122,9 @@ def parse_document(text: str) -> Batch:
     batch.lines = len(lines) - (lines[-1] == "")
     if batch.lines > limits.DOCUMENT_LINES:
         at = limits.DOCUMENT_LINES + 1
-        problems.append(Problem(at, 1, "limit_exceeded", f"the document has {batch.lines} lines, DOCUMENT_LINES is {limits.DOCUMENT_LINES}", "send it in parts"))
+        problems.append(
+            Problem(at, 1, "limit_exceeded", f"the document has {batch.lines} lines, DOCUMENT_LINES is {limits.DOCUMENT_LINES}", "send it in parts")
+        )
         return batch
     _unfence(lines)
     _read(lines, batch)
@@ -153,10 +149,9 @@ def _read(lines: list[str], batch: Batch) -> None:
     number = 0
     for raw in lines:
         number += 1
-        if raw.endswith("\r"):
-            # The last line has no LF behind it: a CR there is a character of its value. Elsewhere CR LF is the line's end.
-            if number < len(lines):
-                raw = raw[:-1]
+        # The last line has no LF behind it: a CR there is a character of its value. Elsewhere CR LF is the line's end.
+        if raw.endswith("\r") and number < len(lines):
+            raw = raw[:-1]
         text = raw.strip(_WS)
         if not text or text[0] == "#":
             continue
@@ -176,7 +171,7 @@ def _read(lines: list[str], batch: Batch) -> None:
         if op is None and len(problems) == before:
             if first in "{}" or (first == "[" and _looks_json(text)) or (json_seen and _continues_json(text)):
                 if not json_seen:
-                    problems.append(Problem(number, _start(raw), "json_not_supported", "this is JSON", 'one record a line: + KIND [NEW] ; key=value'))
+                    problems.append(Problem(number, _start(raw), "json_not_supported", "this is JSON", "one record a line: + KIND [NEW] ; key=value"))
                 json_seen = True
                 continue
             problems.append(Problem(number, _start(raw), "not_a_record", "this is prose, not a record", "a record begins with +, ~ or -, a comment with #"))
@@ -290,7 +285,7 @@ def _fields(raw: str, text: str, pos: int, number: int, problems: list[Problem])
             if "\\" in value:
                 got = _unescape(value)
                 if isinstance(got, int):
-                    problems.append(Problem(number, _start(raw) + m.start(3) + got, "parse_error", "not an escape", r'the escapes are \\ \" \n \r \t \uXXXX'))
+                    problems.append(Problem(number, _start(raw) + m.start(3) + got, "parse_error", "not an escape", r"the escapes are \\ \" \n \r \t \uXXXX"))
                 else:
                     value = got
         else:
@@ -306,7 +301,9 @@ def _fields(raw: str, text: str, pos: int, number: int, problems: list[Problem])
             problems.append(Problem(number, _start(raw) + m.start(1), "duplicate_field", f"{key} twice in one line", "a line says each field once"))
         elif len(value) * 4 > limits.FIELD_VALUE_BYTES and len(value.encode("utf-8", "surrogatepass")) > limits.FIELD_VALUE_BYTES:
             message = f"the value of {key} is over FIELD_VALUE_BYTES = {limits.FIELD_VALUE_BYTES}"
-            problems.append(Problem(number, _start(raw) + m.start(1), "limit_exceeded", message, "a field is a fact; put the text in a file or a slot and name it"))
+            problems.append(
+                Problem(number, _start(raw) + m.start(1), "limit_exceeded", message, "a field is a fact; put the text in a file or a slot and name it")
+            )
         else:
             fields[key] = value
         pos = m.end()
@@ -460,10 +457,10 @@ def _why_field(text: str, pos: int) -> tuple[int, str, str, int]:
     while end < len(text) and text[end] != '"':
         end += 2 if text[end] == "\\" else 1
     if end >= len(text):
-        return at, "the quote is never closed", r'write \" for a quote inside quotes', -1
+        return at, "the quote is never closed", r"write \" for a quote inside quotes", -1
     if text[end + 1 : end + 2] == "…":
         return end + 1, "this value was cut to fit a budget", "read the row in full before writing it", -1
-    return end + 1, "only ; may follow a closing quote", r'write \" for a quote inside quotes', -1
+    return end + 1, "only ; may follow a closing quote", r"write \" for a quote inside quotes", -1
 
 
 def _new_on_update(raw: str, text: str, number: int) -> Problem:

@@ -357,10 +357,10 @@ class Graph:
                 remember(edge)
         for adjacency in (out, into):
             for id, found in adjacency.items():
-                if len(found) > HUB_EDGES:
-                    adjacency[id] = {e.id: e for e in found}  # type: ignore[union-attr]
+                if len(found) > HUB_EDGES and isinstance(found, list):
+                    adjacency[id] = {e.id: e for e in found}
                     if adjacency is out:
-                        triples.update(((e.src, e.rel, e.dst), e.id) for e in found)  # type: ignore[union-attr]
+                        triples.update(((e.src, e.rel, e.dst), e.id) for e in found)
         for id, shape, values, mark, born, extra in dumped["laws"]:
             law = graph.laws[id] = Law(id, shapes[shape], tuple(values), marks[mark], born, extra)
             if shape in special:
