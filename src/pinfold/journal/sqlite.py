@@ -40,6 +40,7 @@ CREATE TABLE derived (session INTEGER NOT NULL, name TEXT NOT NULL, body BLOB NO
 
 _APPEND = """INSERT INTO entry SELECT ?1, ?2, ?3, ?4
  WHERE EXISTS (SELECT 1 FROM entry WHERE session = ?1 AND seq = ?5 AND hash = ?6)"""
+_THIS = "(SELECT id FROM session WHERE name = ?)"
 _APPEND_FIRST = """INSERT INTO entry SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM entry WHERE session = ?1)"""
 
 _abandoned: list[sqlite3.Connection] = []
@@ -146,19 +147,15 @@ class SqliteJournal:
             except sqlite3.Error as error:
                 _translate(error, self.path)
 
-    def _id(self, session: str) -> int:
-        """Return the row id of a session, 0 where it has none yet."""
-        known = self._ids.get(session)
-        if known is None:
-            rows = self._rows("SELECT id FROM session WHERE name = ?", session)
-            if not rows:
-                return 0
-            known = self._ids[session] = rows[0][0]
-        return known
+    @staticmethod
+    def _id(db: sqlite3.Connection, session: str) -> int:
+        """Return the row id of a session, 0 where it has none. Never remembered across transactions: it may be dropped and begun anew."""
+        row = db.execute("SELECT id FROM session WHERE name = ?", (session,)).fetchone()
+        return row[0] if row else 0
 
     def read(self, session: str, after: int, limit: int | None = None) -> list[Record]:
-        sql = "SELECT seq, hash, body FROM entry WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
-        rows = self._rows(sql, self._id(session), after, -1 if limit is None else limit)
+        sql = f"SELECT seq, hash, body FROM entry WHERE session = {_THIS} AND seq > ? ORDER BY seq LIMIT ?"
+        rows = self._rows(sql, session, after, -1 if limit is None else limit)
         return [Record(*row) for row in rows]
 
     def version(self, session: str) -> int:
@@ -176,7 +173,7 @@ class SqliteJournal:
             version = self.version(session)
             if version != seen:
                 seen = version
-                if self._rows("SELECT 1 FROM entry WHERE session = ? AND seq > ? LIMIT 1", self._id(session), after):
+                if self._rows(f"SELECT 1 FROM entry WHERE session = {_THIS} AND seq > ? LIMIT 1", session, after):
                     return True
             left_s = until - time.monotonic()
             if left_s <= 0:
@@ -193,9 +190,10 @@ class SqliteJournal:
         return _WriteLock(self, timeout_s)
 
     def append(self, session: str, after: int, after_hash: bytes, records: Sequence[Record], blobs: Mapping[bytes, bytes]) -> Conflict | None:
-        known = self._id(session)
+        known = self._ids.get(session, 0)
         if known and after_hash != GENESIS and len(records) == 1 and not blobs:
-            # The common case is one statement, its own transaction: the check and the insert are one.
+            # The common case is one statement, its own transaction: the check and the insert are one. An id that was
+            # remembered too long does no harm here: the entry before is gone with its session.
             record = records[0]
             with self._db_lock:
                 try:
@@ -205,9 +203,7 @@ class SqliteJournal:
             return None if done == 1 else self._conflict(session, after)
         start = after
         with _Transaction(self) as db:
-            if not known:
-                db.execute("INSERT OR IGNORE INTO session (name) VALUES (?)", (session,))
-                known = db.execute("SELECT id FROM session WHERE name = ?", (session,)).fetchone()[0]
+            known = self._id(db, session) or db.execute("INSERT INTO session (name) VALUES (?)", (session,)).lastrowid or 0
             for record in records:
                 if not self._append_one(db, known, after, after_hash, record):
                     db.execute("ROLLBACK")
@@ -235,16 +231,18 @@ class SqliteJournal:
         _translate(error, self.path, committing=True)
 
     def _conflict(self, session: str, after: int) -> Conflict:
-        self._ids.pop(session, None)  # it may have been dropped and made anew
-        return Conflict(self.read(session, after))
+        missing = self.read(session, after)
+        if not missing:
+            self._ids.pop(session, None)  # it may have been dropped and made anew
+        return Conflict(missing)
 
     def load_snapshots(self, session: str) -> list[Snapshot]:
-        rows = self._rows("SELECT seq, hash, body FROM snapshot WHERE session = ? ORDER BY seq DESC LIMIT 2", self._id(session))
+        rows = self._rows(f"SELECT seq, hash, body FROM snapshot WHERE session = {_THIS} ORDER BY seq DESC LIMIT 2", session)
         return [Snapshot(*row) for row in rows]
 
     def begin(self, session: str, last: Record, snapshot: Snapshot, blobs: Mapping[bytes, bytes]) -> bool:
         with _Transaction(self) as db:
-            if self._id(session):
+            if self._id(db, session):
                 return False
             known = db.execute("INSERT INTO session (name) VALUES (?)", (session,)).lastrowid or 0
             db.execute("INSERT INTO entry VALUES (?, ?, ?, ?)", (known, last.seq, last.hash, last.body))
@@ -263,7 +261,9 @@ class SqliteJournal:
 
     def save_snapshot(self, session: str, snapshot: Snapshot) -> None:
         with _Transaction(self) as db:
-            known = self._id(session)
+            known = self._id(db, session)
+            if not known:
+                return  # dropped meanwhile
             self._put_snapshot(db, known, snapshot)
             kept = [row[0] for row in db.execute("SELECT seq FROM snapshot WHERE session = ? ORDER BY seq DESC LIMIT 2", (known,))]
             db.execute("DELETE FROM snapshot WHERE session = ? AND seq < ?", (known, kept[-1]))
@@ -271,7 +271,7 @@ class SqliteJournal:
 
     def trim(self, session: str, up_to: int, blobs_up_to: int) -> None:
         with _Transaction(self) as db:
-            known = self._id(session)
+            known = self._id(db, session)
             last = db.execute("SELECT max(seq) FROM entry WHERE session = ?", (known,)).fetchone()[0] or 0
             db.execute("DELETE FROM entry WHERE session = ? AND seq <= ?", (known, min(up_to, last - 1)))
             db.execute("DELETE FROM blob_ref WHERE session = ? AND snapshot = 0 AND seq <= ?", (known, max(up_to, blobs_up_to)))
@@ -279,6 +279,7 @@ class SqliteJournal:
     def put_blob(self, session: str, sha256: bytes, body: bytes) -> None:
         with _Transaction(self) as db:
             self._put_blobs(db, {sha256: body})
+            db.execute("UPDATE blob SET put_at_ms = ? WHERE sha256 = ?", (self.now_ms(), sha256))  # young again: its record is still to come
 
     def get_blob(self, session: str, sha256: bytes) -> bytes | None:
         rows = self._rows("SELECT body FROM blob WHERE sha256 = ?", sha256)
@@ -294,10 +295,11 @@ class SqliteJournal:
 
     def put_derived(self, session: str, name: str, body: bytes) -> None:
         with _Transaction(self) as db:
-            db.execute("INSERT OR REPLACE INTO derived VALUES (?, ?, ?)", (self._id(session), name, body))
+            if known := self._id(db, session):
+                db.execute("INSERT OR REPLACE INTO derived VALUES (?, ?, ?)", (known, name, body))
 
     def get_derived(self, session: str, name: str) -> bytes | None:
-        rows = self._rows("SELECT body FROM derived WHERE session = ? AND name = ?", self._id(session), name)
+        rows = self._rows(f"SELECT body FROM derived WHERE session = {_THIS} AND name = ?", session, name)
         return rows[0][0] if rows else None
 
     def sessions(self) -> list[SessionInfo]:
@@ -310,19 +312,20 @@ class SqliteJournal:
         return [row[0] for row in rows]
 
     def info(self, session: str) -> SessionInfo | None:
-        known = self._id(session)
         rows = self._rows(
-            """SELECT max(seq), count(*), sum(length(body)),
-                      (SELECT coalesce(sum(length(body)), 0) FROM snapshot WHERE session = ?1),
-                      (SELECT coalesce(sum(length(body)), 0) FROM blob WHERE sha256 IN (SELECT sha256 FROM blob_ref WHERE session = ?1))
-               FROM entry WHERE session = ?1""",
-            known,
+            """WITH this AS (SELECT id FROM session WHERE name = ?)
+               SELECT max(seq), count(*), sum(length(body)),
+                      (SELECT coalesce(sum(length(body)), 0) FROM snapshot WHERE session = (SELECT id FROM this)),
+                      (SELECT coalesce(sum(length(body)), 0) FROM blob
+                       WHERE sha256 IN (SELECT sha256 FROM blob_ref WHERE session = (SELECT id FROM this)))
+               FROM entry WHERE session = (SELECT id FROM this)""",
+            session,
         )
         return None if rows[0][0] is None else SessionInfo(session, *rows[0])
 
     def drop(self, session: str) -> None:
         with _Transaction(self) as db:
-            known = self._id(session)
+            known = self._id(db, session)
             for table in ("entry", "snapshot", "blob_ref", "derived"):
                 db.execute(f"DELETE FROM {table} WHERE session = ?", (known,))
             db.execute("DELETE FROM session WHERE id = ?", (known,))
