@@ -261,6 +261,14 @@ class Replica:
             return answer if answer_type is None or answer is None else msgspec.convert(answer, answer_type)
         return AlreadyApplied(seq)
 
+    def reload(self) -> None:
+        """Discard RAM, large values too, and load what the journal holds."""
+        with self.lock:
+            self._blobs.clear()
+            self._blob_bytes = 0
+            woken = self._reload()
+        _wake(woken)
+
     def _reload(self) -> list[tuple[Waiter, Any]]:
         self._install(*_load(self.journal, self.id))
         return self._settled_waiters()
@@ -446,7 +454,7 @@ def compact(journal: Journal, journal_id: str) -> tuple[int, int]:
     kept = journal.load_snapshots(journal_id)
     body = encode_snapshot(state)
     if state.exists and (not kept or kept[0].seq < state.seq):
-        journal.save_snapshot(journal_id, Snapshot(state.seq, hash_of(body), body, _blob_names(state)))
+        journal.save_snapshot(journal_id, Snapshot(state.seq, hash_of(body), body, blob_names(state)))
     previous = kept[0].seq if kept else 0
     up_to, blobs_up_to = _horizon(journal, journal_id, previous)
     journal.trim(journal_id, up_to, blobs_up_to)
@@ -454,7 +462,7 @@ def compact(journal: Journal, journal_id: str) -> tuple[int, int]:
     return state.seq, len(body)
 
 
-def _blob_names(state: SessionState) -> list[bytes]:
+def blob_names(state: SessionState) -> list[bytes]:
     stored = [slot.value for slot in state.silo.slots.values()] + [p.payload for p in state.promises.by_key.values()]
     return list(dict.fromkeys(value.sha256 for value in stored if type(value) is Blob))
 
@@ -537,7 +545,7 @@ class Engine:
         state = load_state(self.journal, source)
         body = encode_snapshot(state)
         last = self.journal.read(source, state.seq - 1, 1)
-        names = _blob_names(state)
+        names = blob_names(state)
         blobs = {sha256: raw for sha256 in names if (raw := self.journal.get_blob(source, sha256)) is not None}
         self.journal.begin(copied, last[0], Snapshot(state.seq, hash_of(body), body, names), blobs)
         return self.replica(target, incarnation_number(copied))

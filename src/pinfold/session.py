@@ -28,6 +28,7 @@ from pinfold.state.outcomes import (
     Claimed,
     Dropped,
     Flushed,
+    Forgotten,
     Hit,
     Miss,
     Pending,
@@ -391,6 +392,39 @@ class Session:
 
         return cast(Dropped, self._turn(decide))
 
+    def forget(
+        self,
+        *keys: str,
+        prefix: str | None = None,
+        actor: str | None = None,
+        older_than_s: float | None = None,
+        dry_run: bool = False,
+        erase: bool = False,
+    ) -> Forgotten:
+        """Remove these keys, and the slots that meet every condition given, in one entry; not undoable.
+
+        erase: also rewrite the retained journal, snapshots and blobs so that the values are in no file any more.
+        dry_run: only say what would go. Raises Refused `bad_arguments` where nothing was named.
+        """
+        if not keys and prefix is None and actor is None and older_than_s is None:
+            raise Refused("nothing was named to forget", code="bad_arguments", hint="pass keys, a prefix, an actor or an age")
+        replica = self._replica
+
+        def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Dropped]:
+            before_ms = None if older_than_s is None else now_ms - round(older_than_s * 1000)
+            facts, answer = rules.decide_forget(state.silo, state.promises, keys, prefix, actor, before_ms)
+            return [] if dry_run else facts, answer
+
+        answer: Dropped = self._turn(decide)
+        gone = list(dict.fromkeys((*answer.keys, *keys)))
+        if dry_run or not erase or not gone:
+            return Forgotten(answer.keys)
+        from pinfold.erase import erase as erase_values
+
+        erase_values(replica.journal, replica.id, gone)
+        replica.reload()
+        return Forgotten(answer.keys, True)
+
     def flush(self) -> Flushed:
         """Empty the silo; graph and pending promises stay, indexes are not given again. Returns the count of live slots."""
         return cast(Flushed, self._turn(lambda state, now_ms: rules.decide_flush(state.silo, state.promises, now_ms)))
@@ -666,6 +700,9 @@ class AsyncSession:
 
     async def drop(self, *keys: str, prefix: str | None = None) -> Dropped:
         return await _in_thread(lambda: self._session.drop(*keys, prefix=prefix))
+
+    async def forget(self, *keys: str, **conditions: Any) -> Forgotten:
+        return await _in_thread(lambda: self._session.forget(*keys, **conditions))
 
     async def flush(self) -> Flushed:
         return await _in_thread(self._session.flush)

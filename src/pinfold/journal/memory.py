@@ -95,6 +95,19 @@ class MemoryJournal:
             self._changed.notify_all()
         return True
 
+    def rewrite(self, session: str, after: int, after_hash: bytes, records: Sequence[tuple[Record, list[bytes]]], snapshots: Sequence[Snapshot]) -> bool:
+        with self._changed:
+            kept = self._kept.get(session)
+            if kept is None or not kept.records or (kept.records[-1].seq, kept.records[-1].hash) != (after, after_hash):
+                return False
+            kept.records = [record for record, _ in records]
+            kept.named = {record.seq: names for record, names in records if names}
+            kept.snapshots = list(snapshots)
+            kept.derived.clear()
+            self._version += 1
+            self._changed.notify_all()
+        return True
+
     def trim(self, session: str, up_to: int, blobs_up_to: int) -> None:
         with self._changed:
             kept = self._kept.get(session)
@@ -111,14 +124,14 @@ class MemoryJournal:
         found = kept.blobs.get(sha256) if kept else None
         return found[0] if found else None
 
-    def collect_blobs(self, put_before_ms: int) -> tuple[int, int]:
+    def collect_blobs(self, put_before_ms: int, only: Sequence[bytes] | None = None) -> tuple[int, int]:
         count = size = 0
         with self._changed:
             for kept in self._kept.values():
                 named = {sha256 for names in kept.named.values() for sha256 in names}
                 named.update(sha256 for snapshot in kept.snapshots for sha256 in snapshot.blobs)
                 for sha256, (body, at_ms) in list(kept.blobs.items()):
-                    if at_ms < put_before_ms and sha256 not in named:
+                    if at_ms < put_before_ms and sha256 not in named and (only is None or sha256 in only):
                         del kept.blobs[sha256]
                         count, size = count + 1, size + len(body)
         return count, size

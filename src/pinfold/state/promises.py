@@ -243,6 +243,23 @@ def decide_drop(silo: Silo, promises: Promises, keys: Iterable[str], now_ms: int
     return drop_facts(promises, present), outcomes.Dropped(present)
 
 
+def decide_forget(
+    silo: Silo, promises: Promises, keys: Iterable[str], prefix: str | None, actor: str | None, stored_before_ms: int | None
+) -> tuple[list[Fact], outcomes.Dropped]:
+    """Return facts that remove these slots, and all slots that meet every one of the conditions given."""
+    found = [key for key in dict.fromkeys(keys) if key in silo.slots]
+    if prefix is not None or actor is not None or stored_before_ms is not None:
+        found += [
+            key
+            for key, slot in silo.slots.items()
+            if (prefix is None or key.startswith(prefix))
+            and (actor is None or slot.actor == actor)
+            and (stored_before_ms is None or slot.stored_at_ms < stored_before_ms)
+        ]
+    found = list(dict.fromkeys(found))
+    return drop_facts(promises, found, "forgotten"), outcomes.Dropped(found)
+
+
 def decide_flush(silo: Silo, promises: Promises, now_ms: int) -> tuple[list[Fact], outcomes.Flushed]:
     """Return facts that empty the silo. Pending promises stay; the count is of live slots."""
     live = sum(1 for key in silo.slots if silo.live(key, now_ms) is not None)

@@ -30,6 +30,7 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
     value: Stored
     expires_at_ms: int | None
     stored_at_ms: int
+    actor: str | None = None
     extra: Fact | None = None
 
 
@@ -98,15 +99,15 @@ class Silo:
                 todo += (2 * at + 2, 2 * at + 1)
 
     def dump(self) -> list[Any]:
-        rows = [[key, s.index, value_fields(s.value), s.expires_at_ms, s.stored_at_ms, s.extra] for key, s in self.slots.items()]
+        rows = [[key, s.index, value_fields(s.value), s.expires_at_ms, s.stored_at_ms, s.actor, s.extra] for key, s in self.slots.items()]
         return [rows, self.next_index, self.silo_size]
 
     @classmethod
     def load(cls, data: list[Any]) -> Silo:
         self = cls()
         rows, self.next_index, self.silo_size = data
-        for key, index, value, expires_at_ms, stored_at_ms, extra in rows:
-            self._put(key, Slot(index, stored_in(value), expires_at_ms, stored_at_ms, extra))
+        for key, index, value, expires_at_ms, stored_at_ms, actor, extra in rows:
+            self._put(key, Slot(index, stored_in(value), expires_at_ms, stored_at_ms, actor, extra))
         return self
 
     def _put(self, key: str, slot: Slot) -> None:
@@ -150,7 +151,7 @@ def apply_put(silo: Silo, recency: Recency, fact: Fact, entry: Entry) -> None:
     """slot.put: k key, i index, value (v | j | h n y), x expires_at_ms; other keys are kept in the slot."""
     key, index = fact["k"], fact["i"]
     extra = None if _SLOT_KEYS.issuperset(fact) else {name: fact[name] for name in fact if name not in _SLOT_KEYS}
-    silo._put(key, Slot(index, stored_in(fact), fact.get("x"), entry.at_ms, extra))
+    silo._put(key, Slot(index, stored_in(fact), fact.get("x"), entry.at_ms, entry.actor, extra))
     if index >= silo.next_index:
         silo.next_index = index + 1
     if silo.silo_size is not None:
