@@ -154,7 +154,7 @@ class MemoryJournal:
         return self._clock()
 
     def sessions(self) -> list[SessionInfo]:
-        return [info for name in sorted(list(self._kept)) if (info := self.info(name)) is not None]
+        return [info for name in sorted(self._kept) if (info := self.info(name)) is not None]
 
     def incarnations(self, name: str) -> list[str]:
         return [session for session, kept in list(self._kept.items()) if kept.records and (session == name or session.startswith(f"{name}@"))]

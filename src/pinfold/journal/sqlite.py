@@ -13,7 +13,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -73,26 +74,40 @@ class SqliteJournal:
         if self._db is not None:
             return self._db
         if self._closed:
-            raise Unavailable(f"the store {self.path} was closed", code="closed", hint="open a new Memory")
+            raise _closed(self.path)
         fresh = not os.path.exists(self.path)
         if not fresh and not os.access(self.path, os.W_OK):
             self.read_only = True
-        if fresh:
+        if fresh or os.path.getsize(self.path) == 0:
             self._create_file()
+        db: sqlite3.Connection | None = None
         try:
             db = self._connect()
             self._check_format(db)
-        except sqlite3.Error as error:
-            _translate(error, self.path)
+        except BaseException as error:
+            if db is not None:
+                db.close()
+            if isinstance(error, sqlite3.Error):
+                _translate(error, self.path)
+            raise
         self._db = db
         return db
 
     def _create_file(self) -> None:
+        """Make the file, unless it is there by now. An empty file where the lock file says that a store was made is damage.
+
+        SQLite would take it for a new database and throw its write-ahead log away.
+        """
         if self.read_only:
             raise ConfigurationError(f"there is no store at {self.path} to read", code="no_store", hint="check the path, or open it without mode=ro")
         try:
             os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # what agents remember is private
+            with self._creating():
+                if not os.path.exists(self.path):
+                    self._file_lock.mark(False)  # whoever removed a store meant it
+                    os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # what agents remember is private
+                elif os.path.getsize(self.path) == 0 and self._file_lock.marked():
+                    raise self._emptied()
         except OSError as error:
             raise ConfigurationError(f"no store can be made at {self.path}: {error.strerror}", code="bad_path", hint="choose a writable folder") from error
         kind = network_file_system(self.path)
@@ -123,20 +138,36 @@ class SqliteJournal:
         if version > STORE_FORMAT:
             raise NewerFormat(f"{self.path} has store format {version}, this pinfold knows {STORE_FORMAT}", hint="upgrade pinfold")
 
-    def _create_schema(self, db: sqlite3.Connection) -> None:
+    @contextmanager
+    def _creating(self) -> Iterator[None]:
         if not self._file_lock.acquire(limits.LOCK_WAIT_S):
             raise Busy(f"somebody else has been creating {self.path} for {limits.LOCK_WAIT_S:.0f} s", hint="try again")
         try:
+            yield
+        finally:
+            self._file_lock.release()
+
+    def _emptied(self) -> JournalCorrupt:
+        return JournalCorrupt(
+            f"the store {self.path} was emptied or cut: {self.path}.lock says that one was made here",
+            hint="bring a copy back; to begin anew, remove both files",
+            path=self.path,
+        )
+
+    def _create_schema(self, db: sqlite3.Connection) -> None:
+        with self._creating():
             if db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
                 return  # another process was first
             if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise ConfigurationError(f"{self.path} is somebody else's SQLite file", code="not_a_store", hint="choose another path; nothing was changed")
+            if self._file_lock.marked():
+                raise self._emptied()
             journal_mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             if journal_mode != "wal":
                 raise ConfigurationError(f"{self.path} cannot use a write-ahead log ({journal_mode})", code="no_wal", hint="keep the store on a local disk")
             db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {STORE_FORMAT}; COMMIT;")
-        finally:
-            self._file_lock.release()
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # from here on the file alone says what it is
+            self._file_lock.mark(True)
 
     # --- reading ------------------------------------------------------------------------------------------------
 
@@ -271,7 +302,7 @@ class SqliteJournal:
 
     def rewrite(self, session: str, after: int, after_hash: bytes, records: Sequence[tuple[Record, list[bytes]]], snapshots: Sequence[Snapshot]) -> bool:
         with _Transaction(self) as db:
-            known = self._id(session)
+            known = self._id(db, session)
             last = db.execute("SELECT seq, hash FROM entry WHERE session = ? ORDER BY seq DESC LIMIT 1", (known,)).fetchone()
             if last != (after, after_hash):
                 return False
@@ -383,6 +414,10 @@ class _WriteLock:
         me = threading.get_ident()
         if journal._holder == me:
             return
+        if journal._closed:
+            raise _closed(journal.path)
+        if journal.read_only:
+            raise _read_only(journal.path)
         if not journal._turns.acquire(timeout=self._timeout_s):
             raise self._busy("another thread of this process")
         try:
@@ -453,6 +488,14 @@ class _Transaction:
         self._lock.__exit__(None, None, None)
 
 
+def _closed(path: str) -> Unavailable:
+    return Unavailable(f"the store {path} was closed", code="closed", hint="open a new Memory")
+
+
+def _read_only(path: str) -> Unavailable:
+    return Unavailable(f"the store {path} is read-only; nothing was written", code="read_only", hint="check its permissions, or open another store")
+
+
 def _translate(error: sqlite3.Error, path: str, *, committing: bool = False) -> NoReturn:
     """Raise the pinfold error that a driver's error means."""
     code = getattr(error, "sqlite_errorcode", None)
@@ -461,7 +504,7 @@ def _translate(error: sqlite3.Error, path: str, *, committing: bool = False) -> 
     if primary == sqlite3.SQLITE_FULL:
         raised = Unavailable(f"the disk under {path} is full; nothing was written", code="disk_full", hint="free some space and try again")
     elif primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
-        raised = Unavailable(f"the store {path} is read-only; nothing was written", code="read_only", hint="check its permissions, or open another store")
+        raised = _read_only(path)
     elif primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         raised = Busy(f"another program holds the store {path}", hint="try again")
     elif primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
@@ -469,7 +512,7 @@ def _translate(error: sqlite3.Error, path: str, *, committing: bool = False) -> 
     elif primary == sqlite3.SQLITE_CANTOPEN:
         raised = ConfigurationError(f"the store {path} cannot be opened", code="bad_path", hint="check the path and its permissions")
     elif isinstance(error, sqlite3.ProgrammingError):
-        raised = Unavailable(f"the store {path} was closed", code="closed", hint="open a new Memory")
+        raised = _closed(path)
     else:
         raised = Unavailable(f"the store {path} failed: {error}", code="io_error", hint="check the disk and try again", maybe_applied=committing)
     raise raised from error

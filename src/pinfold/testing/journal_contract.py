@@ -281,6 +281,30 @@ class JournalContract:
         journal.trim("nobody", 5, 5)
         assert journal.sessions() == []
 
+    # --- rewriting ----------------------------------------------------------------------------------------------
+
+    def test_rewrite_replaces_records_snapshots_and_caches(self, journal: Journal, other: Journal) -> None:
+        old, new = chain(3, tag="old"), chain(3, tag="new")
+        name = sha256(b"kept").digest()
+        append_all(journal, "s", old, blobs=blob_of(b"kept"))
+        journal.save_snapshot("s", snapshot_of(2, b"old"))
+        journal.put_derived("s", "index", b"old")
+        before = other.version("s")
+        assert journal.rewrite("s", 3, old[2].hash, [(new[1], [name]), (new[2], [])], [snapshot_of(3, b"new")]) is True
+        assert other.version("s") != before
+        assert other.read("s", 0) == new[1:]
+        assert [snapshot.body for snapshot in other.load_snapshots("s")] == [b"new"]
+        assert other.get_derived("s", "index") is None
+        journal.collect_blobs(journal.now_ms() + 10_000)
+        assert other.get_blob("s", name) == b"kept"
+
+    def test_rewrite_does_nothing_where_somebody_appended_meanwhile(self, journal: Journal, other: Journal) -> None:
+        old = chain(3, tag="old")
+        append_all(journal, "s", old)
+        assert other.rewrite("s", 2, old[1].hash, [(chain(1)[0], [])], []) is False
+        assert other.rewrite("nobody", 0, GENESIS, [(chain(1)[0], [])], []) is False
+        assert journal.read("s", 0) == old
+
     # --- blobs --------------------------------------------------------------------------------------------------
 
     def test_a_blob_is_there_with_the_record_that_names_it(self, journal: Journal, other: Journal) -> None:
@@ -337,6 +361,14 @@ class JournalContract:
         assert journal.collect_blobs(journal.now_ms() + 10_000) == (1, len(b"replaced"))
         assert journal.get_blob("s", sha256(b"replaced").digest()) is None
         assert journal.read("s", 0) == records
+
+    def test_collect_blobs_may_be_bound_to_some_names(self, journal: Journal) -> None:
+        append_all(journal, "s", chain(1))
+        names = [sha256(body).digest() for body in (b"one", b"two")]
+        for name, body in zip(names, (b"one", b"two"), strict=True):
+            journal.put_blob("s", name, body)
+        assert journal.collect_blobs(journal.now_ms() + 10_000, names[:1]) == (1, 3)
+        assert [journal.get_blob("s", name) for name in names] == [None, b"two"]
 
     def test_one_session_s_end_leaves_the_blobs_of_others(self, journal: Journal) -> None:
         append_all(journal, "a", chain(1), blobs=blob_of(b"shared"))
