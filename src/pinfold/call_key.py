@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from hashlib import sha256
 from typing import Any
 
@@ -39,11 +40,11 @@ def canonical_json(value: Any) -> str:
 def _write(value: Any, out: list[str]) -> None:
     kind = type(value)
     if kind is str:
-        out.append(json.dumps(value, ensure_ascii=False))
+        out.append(_string(value))
     elif value is None or kind is bool:
         out.append("null" if value is None else "true" if value else "false")
     elif kind is int:
-        out.append(str(value))
+        out.append(_integer(value))
     elif kind is float:
         out.append(_number(value))
     elif isinstance(value, dict):
@@ -55,7 +56,8 @@ def _write(value: Any, out: list[str]) -> None:
             _write(item, out)
         out.append("]")
     elif isinstance(value, (str, int, float)):  # enums and other subclasses: by their plain value
-        _write(next(base for base in (str, int, float) if isinstance(value, base))(value), out)
+        base = next(base for base in (str, int, float) if isinstance(value, base))
+        _write(str.__str__(value) if base is str else base(value), out)  # str() of an enum is its name, not its value
     else:
         raise _not_json(f"a {kind.__module__}.{kind.__qualname__} is not JSON")
 
@@ -67,10 +69,26 @@ def _write_object(value: dict[Any, Any], out: list[str]) -> None:
     out.append("{")
     for place, name in enumerate(sorted(value, key=lambda n: n.encode("utf-16-be", "surrogatepass"))):
         out.append("," if place else "")
-        out.append(json.dumps(name, ensure_ascii=False))
+        out.append(_string(str.__str__(name)))
         out.append(":")
         _write(value[name], out)
     out.append("}")
+
+
+def _string(value: str) -> str:
+    """Return a string as ECMAScript's well-formed JSON.stringify: what has no UTF-8 is escaped, nothing else beyond need."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isascii() else _LONE.sub(lambda lone: f"\\u{ord(lone[0]):04x}", text)
+
+
+_LONE = re.compile("[\ud800-\udfff]")
+
+
+def _integer(value: int) -> str:
+    try:
+        return str(value)
+    except ValueError as error:  # more digits than Python converts
+        raise _not_json("an integer has thousands of digits") from error
 
 
 def _number(value: float) -> str:

@@ -270,6 +270,8 @@ class Session:
         """
         if token is not None:
             settled = self.fulfil(key, value, token=token, ttl_s=ttl_s, request_id=request_id)
+            if type(settled) is not Settled:
+                return cast(Stored, settled)  # already_applied
             return Stored(settled.index if settled.index is not None else -1, settled.evicted)
         check_key(key)
         stored, _, blob = pack_value(value)
@@ -296,7 +298,7 @@ class Session:
 
     def _claim(self, key: str, lease_ms: int, request_id: str | None) -> Hit | Pending | Claimed:
         self._replica.catch_up()
-        if (found := self._look(key)) is not _MISS:
+        if request_id is None and (found := self._look(key)) is not _MISS:  # a retry would find its own first claim
             return cast("Hit | Pending", found)
         noticed: list[int] = []
 
@@ -326,7 +328,7 @@ class Session:
         try:
             answer = self._turn(decide, request_id=_request(request_id), blobs=_blobs(stored, blob), answer_type=Settled)
         except Refused as refused:
-            if refused.code == "stale_token" and type(hit := self._look(key)) is Hit:
+            if refused.code in ("stale_token", "already_settled") and type(hit := self._look(key)) is Hit:
                 refused.fields["value"] = hit.value
             raise
         return cast(Settled, answer)
@@ -387,7 +389,7 @@ class Session:
             check_key(key)
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Dropped]:
-            found = [k for k in state.silo.slots if k.startswith(prefix)] if prefix is not None else []
+            found = [k for held in (state.silo.slots, state.promises.by_key) for k in held if k.startswith(prefix)] if prefix is not None else []
             return rules.decide_drop(state.silo, state.promises, [*keys, *found], now_ms)
 
         return cast(Dropped, self._turn(decide))
@@ -565,7 +567,7 @@ class Session:
                 self._engine.renewer.remove(renewing)
             settled = yield _Turn(lambda: self.fulfil(claim, value, ttl_s=ttl_s))
         except Exception as error:
-            if isinstance(error, Refused) and error.code == "stale_token" and error.fields.get("key") == claim.key:
+            if isinstance(error, Refused) and error.code in ("stale_token", "already_settled") and error.fields.get("key") == claim.key:
                 # Our lease lapsed and another owner's result stands: everyone gets the same one.
                 return Hit(error.fields["value"], None, True) if "value" in error.fields else Hit(value, None)
             yield _Turn(lambda error=error: self._quietly(lambda: self.reject(claim, reason_of(error), cause=error)))  # type: ignore[misc]
@@ -795,7 +797,7 @@ class Memory:
             replica = self._engine.replica(name, ended[0])
         else:
             replica = self._engine.copy(name, ended[0], target)
-        replica.turn(lambda state, at_ms: ([{"f": "session.put", "ended": None, "restored": at_ms}], None), actor=self._actor)
+        replica.turn(lambda state, at_ms: ([{"f": "session.put", "ended": None, "restored": at_ms}], None), actor=self._actor, over=True)
         self._engine.forget(target)
         return self.session(target)
 
@@ -868,7 +870,10 @@ def _wait_in_thread(session: Session, step: _Wait) -> Any:
     replica.add_waiter(step.key, waiter)
     try:
         if _still_pending(replica, step.key):
-            waiter.wait(step.timeout_s)
+            if replica.background:
+                waiter.wait(step.timeout_s)
+            else:
+                waiter.wait_following(replica, step.timeout_s)
     finally:
         replica.remove_waiter(step.key, waiter)
     return _settle(replica, waiter)
@@ -878,7 +883,7 @@ def _still_pending(replica: Replica, key: str) -> bool:
     """Look once more after registering: what settled in between woke nobody, and the caller looks again."""
     replica.catch_up()
     promise = replica.state.promises.by_key.get(key)
-    return promise is not None and promise.status == rules.PENDING and key not in replica.slots
+    return promise is not None and promise.status == rules.PENDING and replica.state.silo.live(key, replica.now_ms()) is None
 
 
 def _settle(replica: Replica, waiter: Waiter) -> Any:

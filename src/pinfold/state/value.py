@@ -48,7 +48,7 @@ def pack_value(value: Any) -> tuple[Stored, int, bytes | None]:
         try:
             size = len(value) if value.isascii() else len(value.encode())
         except UnicodeEncodeError:  # a lone surrogate is legal in JSON and nowhere else
-            return _place(Json(json.dumps(value).encode()))
+            return _place(_to_json(value))
         if size <= limits.INLINE_VALUE_BYTES:
             return value, size, None
         return _place(value)
