@@ -30,7 +30,7 @@ from pinfold.session import Memory
 from pinfold.state.outcomes import Hit
 
 WORKERS = 8
-FILES = 60
+FILES = 40
 LEASE_S = 2.0
 """Short, so that a dead owner is followed soon; long enough to be renewed on a crowded machine."""
 PATIENCE_S = 60.0
