@@ -85,7 +85,8 @@ def _foreign_features(text: str) -> tuple[float, ...]:
 
 def raw(text: str) -> float:
     """Return the estimate before rounding and margin."""
-    return sum(map(mul, features(text), WEIGHTS))
+    total: float = sum(map(mul, features(text), WEIGHTS))
+    return total
 
 
 def line_tokens(line: str) -> float:
