@@ -58,14 +58,14 @@ class Waiter:
 
 
 class Touches:
-    """Use that happened in this process and is not journaled yet."""
+    """Use that happened in this process and is not journaled yet. last_used_ms goes on from what was journaled before."""
 
-    __slots__ = ("avoided", "hits", "joined", "keys", "last_used_ms", "misses", "since")
+    __slots__ = ("_since_ms", "avoided", "hits", "joined", "keys", "last_used_ms", "misses")
 
-    def __init__(self) -> None:
+    def __init__(self, last_used_ms: int = 0) -> None:
         self.hits = self.misses = self.joined = self.avoided = 0
         self.keys: OrderedDict[str, None] = OrderedDict()
-        self.last_used_ms = 0
+        self.last_used_ms = self._since_ms = last_used_ms
 
     def fact(self) -> Fact | None:
         """Return the `touch` fact of all of it, None where nothing happened."""
@@ -73,7 +73,7 @@ class Touches:
         fact: Fact = {"f": "touch", "at": self.last_used_ms, **{name: count for name, count in counts.items() if count}}
         if self.keys:
             fact["keys"] = list(self.keys)
-        return fact if len(fact) > 2 or self.last_used_ms else None
+        return fact if len(fact) > 2 or self.last_used_ms > self._since_ms else None
 
 
 class Replica:
@@ -106,7 +106,7 @@ class Replica:
         self._settings_changed()
 
     def _settings_changed(self) -> None:
-        settings = self.state.settings
+        settings = self._settings = self.state.settings
         self.plain = settings.silo_size is None and settings.ttl_ms is None and settings.ended_at_ms is None
         """Whether a hit needs neither clock nor recency: the hot path of peek."""
 
@@ -150,13 +150,11 @@ class Replica:
         apply(self.state, entry, record.hash)
         self._applied_at = self._monotonic()
         self._tail_bytes += len(record.body)
-        woken: list[tuple[Waiter, Any]] = []
-        for fact in entry.facts:
-            if fact["f"] == "session.put":
-                self._settings_changed()
-            elif self._waiters:
-                woken += self._woken_by(fact, cause)
-        return woken
+        if self.state.settings is not self._settings:
+            self._settings_changed()
+        if not self._waiters:
+            return _NOBODY
+        return [woken for fact in entry.facts for woken in self._woken_by(fact, cause)]
 
     def _woken_by(self, fact: Fact, cause: BaseException | None) -> list[tuple[Waiter, Any]]:
         """Return who waits for what this fact settles, with the outcome: the value as of this entry, never an older one."""
@@ -203,6 +201,8 @@ class Replica:
                     return self._answer_again(self.state.requests[request_id], answer_type)
                 now_ms = self.now_ms()
                 try:
+                    if not self.plain:
+                        self._refuse_if_over(now_ms)
                     facts, answer = decide(self.state, now_ms)
                 except Refused:
                     if self._is_behind():
@@ -223,12 +223,20 @@ class Replica:
                 raise Busy(f"session {self.name!r}: {limits.TURN_ATTEMPTS} other writers were first", hint="try again")
             woken = self._apply(entry, record, cause)
             if touched:
-                self.touches, self._touched_at = Touches(), self._monotonic()
+                self.touches, self._touched_at = Touches(self.touches.last_used_ms), self._monotonic()
         if woken:
             _wake(woken)
         if self.state.seq >= self._check_at:
             self._compact_if_due()
         return answer
+
+    def _refuse_if_over(self, now_ms: int) -> None:
+        if self.state.exists and self.state.is_over(now_ms, self.touches.last_used_ms):
+            raise Refused(
+                f"session {self.name!r} has ended",
+                code="session_ended",
+                hint="open it again for a new, empty one; `pinfold session restore` brings this one back",
+            )
 
     def _is_behind(self) -> bool:
         """Catch up and return whether that changed anything: a refusal or an answer without facts must not rest on old state."""
@@ -252,6 +260,14 @@ class Replica:
             answer = decode_entry(records[0]).result
             return answer if answer_type is None or answer is None else msgspec.convert(answer, answer_type)
         return AlreadyApplied(seq)
+
+    def reload(self) -> None:
+        """Discard RAM, large values too, and load what the journal holds."""
+        with self.lock:
+            self._blobs.clear()
+            self._blob_bytes = 0
+            woken = self._reload()
+        _wake(woken)
 
     def _reload(self) -> list[tuple[Waiter, Any]]:
         self._install(*_load(self.journal, self.id))
@@ -279,9 +295,9 @@ class Replica:
         """Journal what was touched, best effort: a read-only or busy store is no error here."""
         self._timer = None
         if self.state.exists and (touch := self.touches.fact()) is not None:
-            taken, self.touches = self.touches, Touches()
+            self.touches = Touches(self.touches.last_used_ms)
             try:
-                self.turn(lambda state, now_ms: ([] if state.is_over(now_ms, taken.last_used_ms) else [touch], None))
+                self.turn(lambda state, now_ms: ([touch], None))
             except PinfoldError:
                 pass
 
@@ -382,6 +398,9 @@ class Replica:
         self._waiters, self.touches = {}, Touches()
 
 
+_NOBODY: list[tuple[Waiter, Any]] = []
+
+
 def _wake(woken: list[tuple[Waiter, Any]]) -> None:
     for waiter, outcome in woken:
         waiter.deliver(outcome)
@@ -435,7 +454,7 @@ def compact(journal: Journal, journal_id: str) -> tuple[int, int]:
     kept = journal.load_snapshots(journal_id)
     body = encode_snapshot(state)
     if state.exists and (not kept or kept[0].seq < state.seq):
-        journal.save_snapshot(journal_id, Snapshot(state.seq, hash_of(body), body, _blob_names(state)))
+        journal.save_snapshot(journal_id, Snapshot(state.seq, hash_of(body), body, blob_names(state)))
     previous = kept[0].seq if kept else 0
     up_to, blobs_up_to = _horizon(journal, journal_id, previous)
     journal.trim(journal_id, up_to, blobs_up_to)
@@ -443,7 +462,7 @@ def compact(journal: Journal, journal_id: str) -> tuple[int, int]:
     return state.seq, len(body)
 
 
-def _blob_names(state: SessionState) -> list[bytes]:
+def blob_names(state: SessionState) -> list[bytes]:
     stored = [slot.value for slot in state.silo.slots.values()] + [p.payload for p in state.promises.by_key.values()]
     return list(dict.fromkeys(value.sha256 for value in stored if type(value) is Blob))
 
@@ -526,7 +545,7 @@ class Engine:
         state = load_state(self.journal, source)
         body = encode_snapshot(state)
         last = self.journal.read(source, state.seq - 1, 1)
-        names = _blob_names(state)
+        names = blob_names(state)
         blobs = {sha256: raw for sha256 in names if (raw := self.journal.get_blob(source, sha256)) is not None}
         self.journal.begin(copied, last[0], Snapshot(state.seq, hash_of(body), body, names), blobs)
         return self.replica(target, incarnation_number(copied))

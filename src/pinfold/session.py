@@ -28,6 +28,7 @@ from pinfold.state.outcomes import (
     Claimed,
     Dropped,
     Flushed,
+    Forgotten,
     Hit,
     Miss,
     Pending,
@@ -259,20 +260,7 @@ class Session:
     # --- writing ------------------------------------------------------------------------------------------------
 
     def _turn(self, decide: Callable[[SessionState, int], tuple[list[Fact], Any]], **rest: Any) -> Any:
-        replica = self._replica
-
-        def decide_open(state: SessionState, now_ms: int) -> tuple[list[Fact], Any]:
-            if state.settings.ended_at_ms is not None or (
-                state.settings.ttl_ms is not None and state.exists and state.is_over(now_ms, replica.touches.last_used_ms)
-            ):
-                raise Refused(
-                    f"session {replica.name!r} has ended",
-                    code="session_ended",
-                    hint="open it again for a new, empty one; `session restore` brings this one back",
-                )
-            return decide(state, now_ms)
-
-        return replica.turn(decide_open, actor=self._actor, **rest)
+        return self._replica.turn(decide, actor=self._actor, **rest)
 
     def set(self, key: str, value: Any, *, ttl_s: float | None = None, token: int | None = None, request_id: str | None = None) -> Stored:
         """Store value under key, durably; its ttl starts anew, and without ttl_s an old one is cleared.
@@ -403,6 +391,39 @@ class Session:
             return rules.decide_drop(state.silo, state.promises, [*keys, *found], now_ms)
 
         return cast(Dropped, self._turn(decide))
+
+    def forget(
+        self,
+        *keys: str,
+        prefix: str | None = None,
+        actor: str | None = None,
+        older_than_s: float | None = None,
+        dry_run: bool = False,
+        erase: bool = False,
+    ) -> Forgotten:
+        """Remove these keys, and the slots that meet every condition given, in one entry; not undoable.
+
+        erase: also rewrite the retained journal, snapshots and blobs so that the values are in no file any more.
+        dry_run: only say what would go. Raises Refused `bad_arguments` where nothing was named.
+        """
+        if not keys and prefix is None and actor is None and older_than_s is None:
+            raise Refused("nothing was named to forget", code="bad_arguments", hint="pass keys, a prefix, an actor or an age")
+        replica = self._replica
+
+        def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Dropped]:
+            before_ms = None if older_than_s is None else now_ms - round(older_than_s * 1000)
+            facts, answer = rules.decide_forget(state.silo, state.promises, keys, prefix, actor, before_ms)
+            return [] if dry_run else facts, answer
+
+        answer: Dropped = self._turn(decide)
+        gone = list(dict.fromkeys((*answer.keys, *keys)))
+        if dry_run or not erase or not gone:
+            return Forgotten(answer.keys)
+        from pinfold.erase import erase as erase_values
+
+        erase_values(replica.journal, replica.id, gone)
+        replica.reload()
+        return Forgotten(answer.keys, True)
 
     def flush(self) -> Flushed:
         """Empty the silo; graph and pending promises stay, indexes are not given again. Returns the count of live slots."""
@@ -679,6 +700,9 @@ class AsyncSession:
 
     async def drop(self, *keys: str, prefix: str | None = None) -> Dropped:
         return await _in_thread(lambda: self._session.drop(*keys, prefix=prefix))
+
+    async def forget(self, *keys: str, **conditions: Any) -> Forgotten:
+        return await _in_thread(lambda: self._session.forget(*keys, **conditions))
 
     async def flush(self) -> Flushed:
         return await _in_thread(self._session.flush)
@@ -1057,7 +1081,7 @@ def _told(fact: Fact) -> str:
         return f"promise of {key} dropped"
     if name == "session.put":
         return "session " + " ".join(f"{k}={v}" for k, v in fact.items() if k != "f")
-    return str(name)
+    return "lost: this entry could not be read when the store was repaired" if name == "lost" else str(name)
 
 
 def _ended_at(state: SessionState, now_ms: int) -> int | None:

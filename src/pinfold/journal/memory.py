@@ -16,6 +16,9 @@ def _unix_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+_NO_LOCK: AbstractContextManager[Any] = nullcontext()
+
+
 class _Kept:
     __slots__ = ("blobs", "derived", "named", "records", "snapshots")
 
@@ -50,7 +53,7 @@ class MemoryJournal:
 
     def append(self, session: str, after: int, after_hash: bytes, records: Sequence[Record], blobs: Mapping[bytes, bytes]) -> Conflict | None:
         with self._changed:
-            kept = self._kept.setdefault(session, _Kept())
+            kept = self._kept.get(session) or self._kept.setdefault(session, _Kept())
             last = kept.records[-1] if kept.records else Record(0, GENESIS, b"")
             if (last.seq, last.hash) != (after, after_hash):
                 return Conflict(self.read(session, after))
@@ -64,7 +67,7 @@ class MemoryJournal:
         return None
 
     def write_lock(self, session: str, timeout_s: float) -> AbstractContextManager[Any]:
-        return nullcontext()
+        return _NO_LOCK
 
     def version(self, session: str) -> int:
         return self._version
@@ -89,6 +92,19 @@ class MemoryJournal:
             self._changed.notify_all()
         return True
 
+    def rewrite(self, session: str, after: int, after_hash: bytes, records: Sequence[tuple[Record, list[bytes]]], snapshots: Sequence[Snapshot]) -> bool:
+        with self._changed:
+            kept = self._kept.get(session)
+            if kept is None or not kept.records or (kept.records[-1].seq, kept.records[-1].hash) != (after, after_hash):
+                return False
+            kept.records = [record for record, _ in records]
+            kept.named = {record.seq: names for record, names in records if names}
+            kept.snapshots = list(snapshots)
+            kept.derived.clear()
+            self._version += 1
+            self._changed.notify_all()
+        return True
+
     def trim(self, session: str, up_to: int, blobs_up_to: int) -> None:
         with self._changed:
             kept = self._kept.get(session)
@@ -105,14 +121,14 @@ class MemoryJournal:
         found = kept.blobs.get(sha256) if kept else None
         return found[0] if found else None
 
-    def collect_blobs(self, put_before_ms: int) -> tuple[int, int]:
+    def collect_blobs(self, put_before_ms: int, only: Sequence[bytes] | None = None) -> tuple[int, int]:
         count = size = 0
         with self._changed:
             for kept in self._kept.values():
                 named = {sha256 for names in kept.named.values() for sha256 in names}
                 named.update(sha256 for snapshot in kept.snapshots for sha256 in snapshot.blobs)
                 for sha256, (body, at_ms) in list(kept.blobs.items()):
-                    if at_ms < put_before_ms and sha256 not in named:
+                    if at_ms < put_before_ms and sha256 not in named and (only is None or sha256 in only):
                         del kept.blobs[sha256]
                         count, size = count + 1, size + len(body)
         return count, size

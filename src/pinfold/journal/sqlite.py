@@ -269,6 +269,23 @@ class SqliteJournal:
             db.execute("DELETE FROM snapshot WHERE session = ? AND seq < ?", (known, kept[-1]))
             db.execute("DELETE FROM blob_ref WHERE session = ? AND snapshot = 1 AND seq < ?", (known, kept[-1]))
 
+    def rewrite(self, session: str, after: int, after_hash: bytes, records: Sequence[tuple[Record, list[bytes]]], snapshots: Sequence[Snapshot]) -> bool:
+        with _Transaction(self) as db:
+            known = self._id(session)
+            last = db.execute("SELECT seq, hash FROM entry WHERE session = ? ORDER BY seq DESC LIMIT 1", (known,)).fetchone()
+            if last != (after, after_hash):
+                return False
+            db.execute("PRAGMA secure_delete = ON")
+            for table in ("entry", "snapshot", "blob_ref", "derived"):
+                db.execute(f"DELETE FROM {table} WHERE session = ?", (known,))
+            db.executemany("INSERT INTO entry VALUES (?, ?, ?, ?)", [(known, r.seq, r.hash, r.body) for r, _ in records])
+            refs = [(known, r.seq, name) for r, names in records for name in names]
+            db.executemany("INSERT OR IGNORE INTO blob_ref VALUES (?, ?, 0, ?)", refs)
+            for snapshot in snapshots:
+                self._put_snapshot(db, known, snapshot)
+        self._rows("PRAGMA wal_checkpoint(TRUNCATE)")  # the old pages are in the log until then
+        return True
+
     def trim(self, session: str, up_to: int, blobs_up_to: int) -> None:
         with _Transaction(self) as db:
             known = self._id(session)
@@ -284,13 +301,15 @@ class SqliteJournal:
         rows = self._rows("SELECT body FROM blob WHERE sha256 = ?", sha256)
         return rows[0][0] if rows else None
 
-    def collect_blobs(self, put_before_ms: int) -> tuple[int, int]:
+    def collect_blobs(self, put_before_ms: int, only: Sequence[bytes] | None = None) -> tuple[int, int]:
         unnamed = "FROM blob WHERE put_at_ms < ? AND NOT EXISTS (SELECT 1 FROM blob_ref WHERE blob_ref.sha256 = blob.sha256)"
         with _Transaction(self) as db:
-            count, size = db.execute(f"SELECT count(*), coalesce(sum(length(body)), 0) {unnamed}", (put_before_ms,)).fetchone()
-            if count:
-                db.execute(f"DELETE {unnamed}", (put_before_ms,))
-        return count, size
+            rows = db.execute(f"SELECT sha256, length(body) {unnamed}", (put_before_ms,)).fetchall()
+            gone = [(name, size) for name, size in rows if only is None or name in only]
+            db.executemany("DELETE FROM blob WHERE sha256 = ?", [(name,) for name, _ in gone])
+        if only is not None and gone:
+            self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        return len(gone), sum(size for _, size in gone)
 
     def put_derived(self, session: str, name: str, body: bytes) -> None:
         with _Transaction(self) as db:

@@ -196,6 +196,13 @@ def _drop(call: Call, keys: list[str] | None, prefix: str | None, dry_run: bool)
     return {"status": "dropped", "keys": call.session.drop(*(keys or []), prefix=prefix).keys}
 
 
+def _forget(
+    call: Call, keys: list[str] | None, prefix: str | None, actor: str | None, older_than_s: float | None, dry_run: bool, erase: bool
+) -> dict[str, Any]:
+    gone = call.session.forget(*(keys or []), prefix=prefix, actor=actor, older_than_s=older_than_s, dry_run=dry_run, erase=erase)
+    return {"status": "would_forget" if dry_run else "forgotten", "keys": gone.keys, **({"erased": True} if gone.erased else {})}
+
+
 def _keys(call: Call, prefix: str, limit: int, cursor: int) -> dict[str, Any]:
     found = call.session.keys(prefix)
     page = found[cursor : cursor + limit]
@@ -493,6 +500,28 @@ ROWS = (
         is_empty=lambda result: not result["keys"],
         destructive=True,
         result='status "dropped"|"would_drop", keys[]',
+    ),
+    Operation(
+        name="forget",
+        access="write",
+        doc="Remove what must not be remembered: by key, prefix, actor or age. erase also rewrites the history. Not undoable.",
+        params=(
+            Param("keys", "strings", "these keys", None, positional=True),
+            Param("prefix", "str", "keys that start so", None),
+            Param("actor", "str", "written by", None, cli="by"),
+            Param("older_than_s", "seconds", "stored longer ago than", None, cli="older-than"),
+            Param("dry_run", "bool", "only say what would go", True, cli_default=False),
+            Param("erase", "bool", "from the history too", False),
+        ),
+        handler=_forget,
+        python="forget",
+        toolsets="S",
+        mcp="forget",
+        cli=("forget",),
+        text=lambda result: "\n".join(f"{result['status'].replace('_', ' ')} {key}" for key in result["keys"]),
+        is_empty=lambda result: not result["keys"],
+        destructive=True,
+        result='status "forgotten"|"would_forget", keys[], erased?',
     ),
     Operation(
         name="keys",

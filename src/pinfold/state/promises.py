@@ -80,7 +80,7 @@ _PROMISE_KEYS = frozenset(("f", "k", "s", "t", "l", "o", "r", "v", "j", "h", "n"
 def apply_put(promises: Promises, fact: Fact, entry: Entry) -> None:
     """promise.put: k key, s status, t token, l lease_until_ms, o owner, r reason, payload (v | j | h n y)."""
     key, status = fact["k"], fact["s"]
-    extra = {name: fact[name] for name in fact if name not in _PROMISE_KEYS} or None
+    extra = None if _PROMISE_KEYS.issuperset(fact) else {name: fact[name] for name in fact if name not in _PROMISE_KEYS}
     settled_at_ms = None if status == PENDING else entry.at_ms
     token = fact.get("t", 0)
     promises.settled.pop(key, None)
@@ -136,6 +136,8 @@ def decide_housekeep(silo: Silo, promises: Promises, now_ms: int) -> list[Fact]:
     facts: list[Fact] = []
     if silo.expiry and silo.expiry[0][0] <= now_ms:
         facts = drop_facts(promises, islice(silo.expired(now_ms), limits.HOUSEKEEP_PER_TURN), "expired")
+    if not promises.settled:
+        return facts
     excess = len(promises.settled) - limits.SETTLED_KEPT_COUNT
     before_ms = now_ms - limits.SETTLED_KEPT_S * 1000
     for key in islice(promises.settled, limits.HOUSEKEEP_PER_TURN):
@@ -239,6 +241,23 @@ def decide_drop(silo: Silo, promises: Promises, keys: Iterable[str], now_ms: int
     """Return facts that remove these slots; what is absent or expired is not named in the answer."""
     present = [key for key in dict.fromkeys(keys) if silo.live(key, now_ms) is not None]
     return drop_facts(promises, present), outcomes.Dropped(present)
+
+
+def decide_forget(
+    silo: Silo, promises: Promises, keys: Iterable[str], prefix: str | None, actor: str | None, stored_before_ms: int | None
+) -> tuple[list[Fact], outcomes.Dropped]:
+    """Return facts that remove these slots, and all slots that meet every one of the conditions given."""
+    found = [key for key in dict.fromkeys(keys) if key in silo.slots]
+    if prefix is not None or actor is not None or stored_before_ms is not None:
+        found += [
+            key
+            for key, slot in silo.slots.items()
+            if (prefix is None or key.startswith(prefix))
+            and (actor is None or slot.actor == actor)
+            and (stored_before_ms is None or slot.stored_at_ms < stored_before_ms)
+        ]
+    found = list(dict.fromkeys(found))
+    return drop_facts(promises, found, "forgotten"), outcomes.Dropped(found)
 
 
 def decide_flush(silo: Silo, promises: Promises, now_ms: int) -> tuple[list[Fact], outcomes.Flushed]:

@@ -24,7 +24,7 @@ from pinfold.state.silo import Recency, Silo
 SNAPSHOT_FORMAT = 1
 
 
-class Settings(msgspec.Struct):
+class Settings(msgspec.Struct, frozen=True):
     """What a session was opened with. Times in Unix ms; ttl_ms slides with use."""
 
     created_at_ms: int = 0
@@ -73,15 +73,9 @@ class SessionState:
 
 def _apply_session(state: SessionState, fact: Fact, entry: Entry) -> None:
     """session.put: created, size, ttl, long, promote, ended; other keys are kept."""
-    settings = state.settings
-    for name, value in fact.items():
-        if name == "f":
-            continue
-        field = _SETTING.get(name)
-        if field is None:
-            settings.extra = {**settings.extra, name: value}
-        else:
-            setattr(settings, field, value)
+    known = {_SETTING[name]: value for name, value in fact.items() if name in _SETTING}
+    extra = {name: value for name, value in fact.items() if name != "f" and name not in _SETTING}
+    state.settings = msgspec.structs.replace(state.settings, **known, extra={**state.settings.extra, **extra})
     if "size" in fact:
         silo_rules.set_silo_size(state.silo, state.recency, fact["size"])
 
@@ -102,6 +96,7 @@ APPLY: dict[str, Callable[[SessionState, Fact, Entry], None]] = {
     "promise.drop": lambda s, fact, entry: promise_rules.apply_drop(s.promises, fact, entry),
     "touch": lambda s, fact, entry: s.recency.touch(fact),
     "session.put": _apply_session,
+    "lost": lambda s, fact, entry: None,  # what a repair puts where an entry could not be read
 }
 
 
@@ -109,12 +104,15 @@ def apply(state: SessionState, entry: Entry, entry_hash: bytes) -> None:
     """Fold one entry into state. Raises JournalCorrupt where it does not follow, NewerFormat at an unknown fact."""
     if entry.seq != state.seq + 1 or entry.prev_hash != state.hash:
         raise JournalCorrupt(f"entry {entry.seq} does not follow entry {state.seq}: the hash chain is broken", seq=entry.seq, hint="run `pinfold doctor`")
-    unknown = [fact["f"] for fact in entry.facts if fact["f"] not in APPLY]
-    if unknown:
-        raise NewerFormat(f"entry {entry.seq} has a fact {unknown[0]!r} that this pinfold does not know", seq=entry.seq, hint="upgrade pinfold")
-    for fact in entry.facts:
-        APPLY[fact["f"]](state, fact, entry)
-    state.seq, state.hash, state.at_ms = entry.seq, entry_hash, max(state.at_ms, entry.at_ms)
+    steps = [(APPLY.get(fact["f"]), fact) for fact in entry.facts]
+    for step, fact in steps:
+        if step is None:
+            raise NewerFormat(f"entry {entry.seq} has a fact {fact['f']!r} that this pinfold does not know", seq=entry.seq, hint="upgrade pinfold")
+    for step, fact in steps:
+        step(state, fact, entry)  # type: ignore[misc]
+    state.seq, state.hash = entry.seq, entry_hash
+    if entry.at_ms > state.at_ms:
+        state.at_ms = entry.at_ms
     if entry.request_id is not None:
         state.requests[entry.request_id] = entry.seq
         state.requests.move_to_end(entry.request_id)
