@@ -96,3 +96,6 @@ POLL_MAX_S = 0.008
 PEEK_PART_BYTES = 80_000
 """About 20,000 tokens: a longer value is read in parts."""
 MCP_RENEW_MAX_S = 15 * 60.0
+"""A server renews what was claimed over it while the agent thinks; an agent that never comes back blocks others no longer."""
+MCP_WAIT_MAX_S = 3600.0
+"""Longest wait for other people's work in one call; the answer is then pending, and the caller may ask again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pinfold.operations import silo
-from pinfold.operations.table import Call, Operation, Param, run
+from pinfold.operations.table import Call, Operation, Param, finish, run, start, waits
 
 TABLE: tuple[Operation, ...] = (*silo.ROWS,)
 
@@ -19,4 +19,4 @@ def listed(toolset: str) -> list[tuple[str, Operation]]:
     return [(row.mcp, row) for row in TABLE if row.mcp and (toolset == "all" or (mark is not None and mark in row.toolsets))]
 
 
-__all__ = ["BY_NAME", "BY_TOOL", "TABLE", "TOOLSETS", "Call", "Operation", "Param", "listed", "run"]
+__all__ = ["BY_NAME", "BY_TOOL", "TABLE", "TOOLSETS", "Call", "Operation", "Param", "finish", "listed", "run", "start", "waits"]

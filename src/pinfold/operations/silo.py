@@ -7,7 +7,9 @@ from typing import Any
 from pinfold import limits
 from pinfold.errors import Refused
 from pinfold.operations.table import Call, Operation, Param, key_of, part_of, shown, whole_ms
+from pinfold.session import Session, Steps
 from pinfold.state.outcomes import Claimed, Hit, Miss, Pending, Rejected
+from pinfold.state.value import check_key
 
 _KEY = Param("key", "str", "what the work is called", None, positional=True)
 _TOOL = Param("tool", "str", "or: the tool about to be called", None)
@@ -106,9 +108,19 @@ def _peek(
     wait_s: float,
     offset: int,
     limit_bytes: int | None,
-) -> dict[str, Any]:
-    name = key_of(key, tool, arguments)
-    found = call.session.claim(name, lease_s, wait_s=wait_s) if claim else call.session.peek(name, wait_s=wait_s)
+) -> dict[str, Any] | Steps[dict[str, Any]]:
+    name = check_key(key_of(key, tool, arguments))
+    if claim or wait_s > 0:
+        return _peek_steps(call.session, name, claim, lease_s, wait_s, offset, limit_bytes)
+    return _found(call.session.peek(name), offset, limit_bytes)
+
+
+def _peek_steps(session: Session, key: str, claim: bool, lease_s: float, wait_s: float, offset: int, limit_bytes: int | None) -> Steps[dict[str, Any]]:
+    found = yield from session._claim_steps(key, lease_s, wait_s, None) if claim else session._peek_steps(key, wait_s)
+    return _found(found, offset, limit_bytes)
+
+
+def _found(found: Hit | Pending | Claimed | Rejected | Miss, offset: int, limit_bytes: int | None) -> dict[str, Any]:
     if isinstance(found, Hit):
         return {"hit": True, **part_of(found.value, offset, limit_bytes), "index": found.index}
     if isinstance(found, Pending):
@@ -120,7 +132,9 @@ def _peek(
     return {"hit": False}
 
 
-def _claim(call: Call, key: str | None, tool: str | None, arguments: dict[str, Any] | None, lease_s: float, wait_s: float) -> dict[str, Any]:
+def _claim(
+    call: Call, key: str | None, tool: str | None, arguments: dict[str, Any] | None, lease_s: float, wait_s: float
+) -> dict[str, Any] | Steps[dict[str, Any]]:
     return _peek(call, key, tool, arguments, True, lease_s, wait_s, 0, None)
 
 
@@ -131,7 +145,9 @@ def _set(
     return {"status": "stored", "index": stored.index, **({"evicted": stored.evicted} if stored.evicted else {})}
 
 
-def _resolve(call: Call, promise_id: str, payload: Any, error: str | None, token: int | None, wait_s: float, ttl_s: float | None) -> dict[str, Any]:
+def _resolve(
+    call: Call, promise_id: str, payload: Any, error: str | None, token: int | None, wait_s: float, ttl_s: float | None
+) -> dict[str, Any] | Steps[dict[str, Any]]:
     session = call.session
     if payload is not None and error is not None:
         raise Refused("a promise is resolved with a payload or rejected with an error, not both", code="bad_arguments", hint="pass one of them")
@@ -142,7 +158,7 @@ def _resolve(call: Call, promise_id: str, payload: Any, error: str | None, token
         session.reject(promise_id, error, token=token)
         return {"status": "rejected", "promise_id": promise_id, "reason": error}
     if wait_s > 0:
-        return _waited(session.wait(promise_id, wait_s), promise_id)
+        return _wait(call, promise_id, wait_s)
     known = session.promise(promise_id)
     result: dict[str, Any] = {"status": known.status, "promise_id": promise_id, "payload": shown(known.payload)}
     if known.status == "rejected":
@@ -152,8 +168,8 @@ def _resolve(call: Call, promise_id: str, payload: Any, error: str | None, token
     return result
 
 
-def _wait(call: Call, key: str, timeout_s: float) -> dict[str, Any]:
-    return _waited(call.session.wait(key, timeout_s), key)
+def _wait(call: Call, key: str, timeout_s: float) -> Steps[dict[str, Any]]:
+    return _waited((yield from call.session._wait_steps(check_key(key), timeout_s)), key)
 
 
 def _waited(outcome: Hit | Rejected | Pending | Miss, key: str) -> dict[str, Any]:
@@ -280,6 +296,7 @@ ROWS = (
         text=_told_status,
         result="short_term{slots, silo_size, bytes, hits, misses, evicted}, promises{pending, resolved, rejected}, "
         "promotion_threshold, seq, expires_at, ledger{executions_avoided, waits_joined}",
+        slow=True,
     ),
     Operation(
         name="session_list",
@@ -295,6 +312,7 @@ ROWS = (
         is_empty=lambda result: not result["sessions"],
         store=True,
         result="sessions[]{session_id, seq, size_bytes, created_at, last_used_at, expires_at}, total",
+        slow=True,
     ),
     Operation(
         name="session_close",
@@ -353,6 +371,7 @@ ROWS = (
         text=_told_log,
         is_empty=lambda result: not result["entries"],
         result="entries[]{seq, at, actor?, request_id?, changes[]}, next_after",
+        slow=True,
     ),
     Operation(
         name="peek",
@@ -376,6 +395,7 @@ ROWS = (
         cli=("peek",),
         is_empty=lambda result: "value" not in result,
         result="{hit:true, value, index} | {hit:true, status:pending, promise_id, lease_left_s} | {hit:false} | {hit:false, claimed:true, promise_id, token}",
+        writes=lambda arguments: bool(arguments.get("claim")),
     ),
     Operation(
         name="claim",
@@ -431,6 +451,7 @@ ROWS = (
         text=_told_resolve,
         is_empty=lambda result: result["status"] in ("pending", "unknown"),
         result='status "resolved"|"pending"|"rejected"|"unknown", payload',
+        writes=lambda arguments: arguments.get("payload") is not None or arguments.get("error") is not None,
     ),
     Operation(
         name="wait",

@@ -1,20 +1,22 @@
 """The types of the operations table: one row describes an operation once, for every door.
 
 A row's handler takes a Call (the store, the session, who asks) and the row's arguments by name, and returns the result
-as plain builtins: the MCP and `--json` shape of it. A refusal is an exception, a miss is a result.
+as plain builtins: the MCP and `--json` shape of it. A refusal is an exception, a miss is a result. A handler that may
+wait returns steps (a generator of the session's), which `run` drives in this thread and `run_async` on the event loop.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from types import GeneratorType
 from typing import Any
 
 import msgspec
 
 from pinfold.call_key import call_key
 from pinfold.errors import Refused
-from pinfold.session import Memory, Session
+from pinfold.session import Memory, Session, _drive, _drive_async, _no_work
 
 REQUIRED: Any = object()
 
@@ -56,7 +58,8 @@ class Operation(msgspec.Struct, frozen=True):
     """One row. toolsets: S standard, C core, P pmll, M memnet, A all only, "" no MCP tool. store: works on no session.
 
     doc is what a model reads: when to call it, and what comes back. cli: the verb (two words for a group), "" for none.
-    text: the result as words for a terminal, where plain lines say it better than JSON.
+    text: the result as words for a terminal, where plain lines say it better than JSON. mcp_text: the same for a model.
+    writes: whether a call with these arguments changes anything, where that depends on them. slow: reads more than RAM.
     """
 
     name: str
@@ -75,6 +78,13 @@ class Operation(msgspec.Struct, frozen=True):
     idempotent: bool = False
     store: bool = False
     result: str = ""
+    mcp_text: Callable[[Any], str] | None = None
+    writes: Callable[[dict[str, Any]], bool] | None = None
+    slow: bool = False
+
+    def changes(self, arguments: dict[str, Any]) -> bool:
+        """Return whether a call with these arguments may change the store."""
+        return self.access == "write" if self.writes is None else self.writes(arguments)
 
     def input_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the arguments an MCP tool takes; every tool takes session_id."""
@@ -111,6 +121,22 @@ class Call:
 
 def run(operation: Operation, call: Call, arguments: dict[str, Any]) -> Any:
     """Return the result of an operation. Raises Refused `bad_arguments` for an argument it does not have or lacks, or of a wrong type."""
+    result = start(operation, call, arguments)
+    return _drive(result, call.session, _no_work) if type(result) is GeneratorType else result
+
+
+async def finish(started: Any, call: Call) -> Any:
+    """Return the result of what `start` returned, waiting on the event loop. A claim won after a cancellation is given back."""
+    return await _drive_async(started, call.session, None) if type(started) is GeneratorType else started
+
+
+def waits(started: Any) -> bool:
+    """Return whether `start` returned steps that are still to be gone."""
+    return type(started) is GeneratorType
+
+
+def start(operation: Operation, call: Call, arguments: dict[str, Any]) -> Any:
+    """Return the result of an operation, or the steps to it where it may wait. Raises as `run`."""
     known = {p.name: p for p in operation.params}
     unknown = sorted(set(arguments) - set(known))
     if unknown:
