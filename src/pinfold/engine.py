@@ -26,7 +26,7 @@ from pinfold.errors import Busy, JournalCorrupt, PinfoldError, Refused, Unavaila
 from pinfold.journal.base import Journal, Snapshot
 from pinfold.state import promises as rules
 from pinfold.state.outcomes import AlreadyApplied, Miss, Rejected
-from pinfold.state.session import SessionState, apply, decode_snapshot, encode_snapshot
+from pinfold.state.session import SessionState, apply, decide_housekeep, decode_snapshot, encode_snapshot
 from pinfold.state.silo import Slot
 from pinfold.state.value import Blob, Stored, check_blob, unpack_raw, unpack_value, value_of
 
@@ -278,7 +278,7 @@ class Replica:
         """Return facts with what rides along: the session's beginning, removal of what expired, touches now and then."""
         if not self.state.exists and facts[0]["f"] != "session.put":
             facts = [{"f": "session.put", "created": now_ms}, *facts]
-        chores = rules.decide_housekeep(self.state.silo, self.state.promises, now_ms)
+        chores = decide_housekeep(self.state, now_ms)
         if self.monotonic() - self._touched_at >= self._touch_interval_s() and (touch := self.touches.fact()):
             return [*chores, *facts, touch], True
         return [*chores, *facts] if chores else facts, False
@@ -407,7 +407,7 @@ class Replica:
         )
 
     def _rows(self) -> int:
-        return len(self.slots) + len(self.state.promises.by_key)
+        return len(self.slots) + len(self.state.promises.by_key) + len(self.state.graph)
 
     def _compact_if_due(self) -> None:
         self._check_at = self.state.seq + limits.SNAPSHOT_MIN_ENTRIES // 4

@@ -47,9 +47,7 @@ class Past:
                     continue
         first = self._journal.read(self._id, 0, 1)
         if first and first[0].seq > 1:
-            raise Refused(
-                f"the history before entry {first[0].seq} is no longer kept", code="history_gone", hint="ask for a later one", first_seq=first[0].seq
-            )
+            raise Refused(f"the history before entry {first[0].seq} is no longer kept", code="history_gone", hint="ask for a later one", first_seq=first[0].seq)
         return SessionState()
 
     def entry(self, seq: int) -> Entry:
@@ -137,7 +135,8 @@ def undo_document(entry: Entry, before: Graph, after: Graph, now: Graph) -> str:
     """
     ids = touched_ids(entry)
     if not ids:
-        raise Refused(f"entry {entry.seq} changed no rows", code="nothing_to_undo", hint="undo takes back what mutate did; set and drop are done again", seq=entry.seq)
+        hint = "undo takes back what mutate did; what was set is set again"
+        raise Refused(f"entry {entry.seq} changed no rows", code="nothing_to_undo", hint=hint, seq=entry.seq)
     changed = [id for id in ids if content(now.row(id)) != content(after.row(id))]
     new_nodes = [id for id in ids if id in after.nodes and id not in before.nodes]
     hanging = [edge.id for id in new_nodes for edge in now.edges_of(id) if edge.id not in ids]
@@ -252,15 +251,15 @@ def merge_document(base: Graph, ours: Graph, theirs: Graph) -> Merge:
             else:
                 conflicts.append(f"# conflict {row.id}: dropped there, changed here")
     gone = {id for id in taken if id not in wanted}
-    for number, new in enumerate(fresh):
-        renamed[new.id] = f"NEW:m{number}"
-    lines = diff(list(taken.values()), [_renamed(row, renamed) for row in wanted.values()])
-    lines += [_create(_renamed(row, renamed), renamed[row.id]) for row in fresh if row.form != "law"]
-    conflicts += [f"# conflict {row.id}: created on both sides" for row in fresh if row.form == "law"]
-    for row in [*wanted.values(), *fresh]:
-        for end in (row.src, row.dst) if row.form == "edge" else ():
+    for number, row_made in enumerate(fresh):
+        renamed[row_made.id] = f"NEW:m{number}"
+    lines = diff(list(taken.values()), [_renamed(made, renamed) for made in wanted.values()])
+    lines += [_create(_renamed(made, renamed), renamed[made.id]) for made in fresh if made.form != "law"]
+    conflicts += [f"# conflict {made.id}: created on both sides" for made in fresh if made.form == "law"]
+    for new in [*wanted.values(), *fresh]:
+        for end in (new.src, new.dst) if new.form == "edge" else ():
             if end not in renamed and end not in wanted and (end not in ours.nodes or end in gone):
-                conflicts.append(f"# conflict {row.id}: its end {end} is gone here")
+                conflicts.append(f"# conflict {new.id}: its end {end} is gone here")
     hanging = [edge for id in sorted(gone) if id in ours.nodes for edge in ours.edges_of(id) if edge.id not in gone and base.row(edge.id) is None]
     conflicts += [f"# conflict {edge.id}: hangs here on what was dropped there" for edge in hanging]
     return Merge("\n".join(lines), list(dict.fromkeys(conflicts)), renamed)
@@ -273,7 +272,7 @@ def _merge_row(base: Row, ours: Row, theirs: Row) -> tuple[Row, list[str]]:
     fields = dict(ours.fields)
     for name in dict.fromkeys([*base.fields, *theirs.fields]):
         was, mine, other = base.fields.get(name, ""), ours.fields.get(name, ""), theirs.fields.get(name, "")
-        if other == was or other == mine:
+        if other in (was, mine):
             continue
         if mine != was:
             clashes.append(f"# conflict {base.id} {name}: base={format_value(was)} here={format_value(mine)} there={format_value(other)}")
