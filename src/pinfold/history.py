@@ -29,13 +29,22 @@ class Past:
     def at(self, seq: int) -> SessionState:
         """Return the state after entry seq; not to be changed or kept by the caller. Raises Refused `history_gone`."""
         state = self._state
-        if state is None or state.seq > seq:
+        if state is None or state.seq > seq or not self._moved_on(state, seq):
             state = self._state = self._base(seq)
-        for record in self._journal.read(self._id, state.seq, seq - state.seq) if seq > state.seq else ():
-            apply(state, decode_entry(record), record.hash)
+            for record in self._journal.read(self._id, state.seq, seq - state.seq):
+                apply(state, decode_entry(record), record.hash)
         if state.seq != seq:
             raise Refused(f"there is no entry {seq}: the last is {state.seq}", code="bad_seq", hint="`log` shows the entries there are", seq=seq)
         return state
+
+    def _moved_on(self, state: SessionState, seq: int) -> bool:
+        """Move a kept state on to seq; False where the history it stands in was replaced meanwhile."""
+        try:
+            for record in self._journal.read(self._id, state.seq, seq - state.seq) if seq > state.seq else ():
+                apply(state, decode_entry(record), record.hash)
+        except JournalCorrupt:
+            return False
+        return state.seq == seq
 
     def _base(self, seq: int) -> SessionState:
         """Return the newest readable snapshot at or before seq, or the beginning."""

@@ -21,6 +21,7 @@ from pinfold.call_key import call_key
 from pinfold.engine import Engine, Replica, Waiter, compact, incarnation_id, incarnation_number, load_state
 from pinfold.entry import Fact, decode_entry
 from pinfold.errors import PinfoldError, Refused, Unavailable, WorkFailed
+from pinfold.graph_session import GraphSession
 from pinfold.journal.base import Journal, SessionInfo
 from pinfold.journal.open import default_url, open_journal
 from pinfold.state import promises as rules
@@ -109,7 +110,7 @@ class _Work(msgspec.Struct):
 Steps = Generator[_Turn | _Wait | _Work, Any, T]
 
 
-class Session:
+class Session(GraphSession):
     """One session: peek before you work. Safe to share between threads; `with` releases nothing but the handle.
 
     Raises from every writing method: Busy, Unavailable (`maybe_applied`), Refused `session_ended`.
