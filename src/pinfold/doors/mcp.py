@@ -127,6 +127,8 @@ class Door:
 
     def _keep_or_let_go(self, row: Operation, call: Any, arguments: dict[str, Any], result: Any) -> None:
         """Renew a claim that was won here from now on; stop where its work was settled."""
+        if not isinstance(result, dict):
+            return
         if result.get("claimed"):
             self._renew(call.session, result["promise_id"], result["token"], result["lease_left_s"])
         elif self._held and row.name in ("set", "resolve"):
@@ -227,7 +229,7 @@ def build_server(door: Door) -> Server[Any]:
             text, is_error = await door.answer(params.name, params.arguments or {}, ctx.session.report_progress, ctx.request_id)
         except KeyError:
             raise MCPError(code=INVALID_PARAMS, message=_unknown(params.name)) from None
-        return {"content": [{"type": "text", "text": text}], "isError": is_error}
+        return {"resultType": "complete", "content": [{"type": "text", "text": text}], "isError": is_error}  # older eras drop resultType
 
     forever = CacheHint(ttl_ms=LIST_TTL_MS, scope="public")
     return Server(

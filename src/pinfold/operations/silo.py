@@ -450,7 +450,7 @@ ROWS = (
         cli=("resolve",),
         text=_told_resolve,
         is_empty=lambda result: result["status"] in ("pending", "unknown"),
-        result='status "resolved"|"pending"|"rejected"|"unknown", payload',
+        result='status "resolved"|"pending"|"rejected"|"unknown", promise_id, payload?, reason?, index?',
         writes=lambda arguments: arguments.get("payload") is not None or arguments.get("error") is not None,
     ),
     Operation(
@@ -480,7 +480,7 @@ ROWS = (
         cli=("renew",),
         text=lambda result: f"renewed {result['promise_id']} lease_left={result['lease_left_s']:g}s",
         idempotent=True,
-        result="lease_left_s",
+        result='status "renewed", promise_id, lease_left_s',
     ),
     Operation(
         name="drop",
