@@ -145,7 +145,7 @@ def test_every_toolset_lists_its_rows_and_every_name_is_callable_in_each(era: st
                 row = BY_TOOL[tool.name]
                 assert tool.description == row.doc and tool.input_schema["type"] == "object"
                 assert tool.annotations is not None and tool.annotations.open_world_hint is False
-                assert tool.annotations.destructive_hint is row.destructive
+                assert tool.annotations.read_only_hint or tool.annotations.destructive_hint is row.destructive
             for name in BY_TOOL:
                 assert (await to.refused(name, no_such_argument=1))["code"] == "bad_arguments"
             claim = await to.ask("peek", key="k", claim=True)

@@ -200,12 +200,10 @@ def tools_of(toolset: str) -> list[Tool]:
     tools = []
     for name, row in listed(toolset):
         read_only = row.access == "read" and row.writes is None
-        annotations = ToolAnnotations(
-            read_only_hint=read_only,
-            destructive_hint=row.destructive,
-            idempotent_hint=read_only or row.idempotent,
-            open_world_hint=False,
-        )
+        annotations = ToolAnnotations(read_only_hint=read_only, open_world_hint=False)
+        if not read_only:  # the other two mean nothing on a tool that only reads
+            annotations.destructive_hint = row.destructive
+            annotations.idempotent_hint = row.idempotent or None
         tools.append(Tool(name=name, description=row.doc, input_schema=row.input_schema(), annotations=annotations))
     return tools
 
