@@ -127,6 +127,8 @@ class Door:
 
     def _keep_or_let_go(self, row: Operation, call: Any, arguments: dict[str, Any], result: Any) -> None:
         """Renew a claim that was won here from now on; stop where its work was settled."""
+        if not isinstance(result, dict):
+            return
         if result.get("claimed"):
             self._renew(call.session, result["promise_id"], result["token"], result["lease_left_s"])
         elif self._held and row.name in ("set", "resolve"):
@@ -198,12 +200,10 @@ def tools_of(toolset: str) -> list[Tool]:
     tools = []
     for name, row in listed(toolset):
         read_only = row.access == "read" and row.writes is None
-        annotations = ToolAnnotations(
-            read_only_hint=read_only,
-            destructive_hint=row.destructive,
-            idempotent_hint=read_only or row.idempotent,
-            open_world_hint=False,
-        )
+        annotations = ToolAnnotations(read_only_hint=read_only, open_world_hint=False)
+        if not read_only:  # the other two mean nothing on a tool that only reads
+            annotations.destructive_hint = row.destructive
+            annotations.idempotent_hint = row.idempotent or None
         tools.append(Tool(name=name, description=row.doc, input_schema=row.input_schema(), annotations=annotations))
     return tools
 
@@ -227,7 +227,7 @@ def build_server(door: Door) -> Server[Any]:
             text, is_error = await door.answer(params.name, params.arguments or {}, ctx.session.report_progress, ctx.request_id)
         except KeyError:
             raise MCPError(code=INVALID_PARAMS, message=_unknown(params.name)) from None
-        return {"content": [{"type": "text", "text": text}], "isError": is_error}
+        return {"resultType": "complete", "content": [{"type": "text", "text": text}], "isError": is_error}  # older eras drop resultType
 
     forever = CacheHint(ttl_ms=LIST_TTL_MS, scope="public")
     return Server(

@@ -11,13 +11,13 @@ from pinfold.session import Session, Steps
 from pinfold.state.outcomes import Claimed, Hit, Miss, Pending, Rejected
 from pinfold.state.value import check_key
 
-_KEY = Param("key", "str", "what the work is called", None, positional=True)
-_TOOL = Param("tool", "str", "or: the tool about to be called", None)
-_ARGUMENTS = Param("arguments", "object", "and its arguments, in any order", None)
-_TTL = Param("ttl_s", "seconds", "forget after", None, cli="ttl")
-_LEASE = Param("lease_s", "seconds", "how long the claim lasts unrenewed", limits.LEASE_MCP_S, cli="lease")
-_WAIT = Param("wait_s", "seconds", "wait for work in flight", 0, cli="wait")
-_TOKEN = Param("token", "int", "the claim's token", None)
+_KEY = Param("key", "str", "what the work is called; or give tool and arguments", None, positional=True)
+_TOOL = Param("tool", "str", "or: the tool about to be called", None, told=False)
+_ARGUMENTS = Param("arguments", "object", "and its arguments, in any order", None, told=False)
+_TTL = Param("ttl_s", "seconds", "forget after", None, cli="ttl", told=False)
+_LEASE = Param("lease_s", "seconds", "how long the claim lasts unrenewed", limits.LEASE_MCP_S, cli="lease", told=False)
+_WAIT = Param("wait_s", "seconds", "wait for work in flight", 0, cli="wait", told=False)
+_TOKEN = Param("token", "int", "the claim's token", None, told=False)
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------
@@ -269,8 +269,8 @@ ROWS = (
         access="write",
         doc="Open or resume a session; never wipes. Not required before other tools.",
         params=(
-            Param("silo_size", "int", "keep at most this many slots, evicting the least recently used", None),
-            Param("ttl_s", "seconds", "end the session this long after its last use", None, cli="ttl"),
+            Param("silo_size", "int", "keep at most this many slots, evicting the least recently used", None, told=False),
+            Param("ttl_s", "seconds", "end the session this long after its last use", None, cli="ttl", told=False),
             Param("long_term", "str", "session that keeps long-term memory", None, mcp=False),
             Param("promote_after", "int", "promote a slot at this many hits", None, mcp=False),
         ),
@@ -385,7 +385,7 @@ ROWS = (
             Param("claim", "bool", "own the work if nobody does", False),
             _LEASE,
             _WAIT,
-            Param("offset", "int", "next_offset of the part before", 0),
+            Param("offset", "int", "next_offset of a long value", 0),
             Param("limit_bytes", "int", "longest part", limits.PEEK_PART_BYTES, cli_default=None, mcp=False),
         ),
         handler=_peek,
@@ -436,11 +436,11 @@ ROWS = (
         access="write",
         doc="Settle a claimed promise: payload stores the result, error tells those who wait. With neither: its status; wait_s waits.",
         params=(
-            Param("promise_id", "str", "from peek", positional=True),
+            Param("promise_id", "str", "from peek", positional=True, told=False),
             Param("payload", "any", "the result", None, positional=True),
             Param("error", "str", "why there is none", None),
             _TOKEN,
-            Param("wait_s", "seconds", "wait until it is settled", 0, cli="wait"),
+            Param("wait_s", "seconds", "wait until it is settled", 0, cli="wait", told=False),
             Param("ttl_s", "seconds", "forget the result after", None, cli="ttl", mcp=False),
         ),
         handler=_resolve,
@@ -450,7 +450,7 @@ ROWS = (
         cli=("resolve",),
         text=_told_resolve,
         is_empty=lambda result: result["status"] in ("pending", "unknown"),
-        result='status "resolved"|"pending"|"rejected"|"unknown", payload',
+        result='status "resolved"|"pending"|"rejected"|"unknown", promise_id, payload?, reason?, index?',
         writes=lambda arguments: arguments.get("payload") is not None or arguments.get("error") is not None,
     ),
     Operation(
@@ -469,8 +469,8 @@ ROWS = (
         access="write",
         doc="Keep a claim alive while the work goes on.",
         params=(
-            Param("promise_id", "str", "from peek", positional=True),
-            Param("token", "int", "the claim's token"),
+            Param("promise_id", "str", "from peek", positional=True, told=False),
+            Param("token", "int", "the claim's token", told=False),
             _LEASE,
         ),
         handler=_renew,
@@ -480,7 +480,7 @@ ROWS = (
         cli=("renew",),
         text=lambda result: f"renewed {result['promise_id']} lease_left={result['lease_left_s']:g}s",
         idempotent=True,
-        result="lease_left_s",
+        result='status "renewed", promise_id, lease_left_s',
     ),
     Operation(
         name="drop",

@@ -28,6 +28,7 @@ class Param(msgspec.Struct, frozen=True):
 
     On the command line seconds need a unit (90s, 60m, 2h). positional: given by place there. cli: its flag where that
     differs from the name, "" for none. mcp: whether an MCP tool shows it.
+    told: whether a model is shown doc; not where the name says it, since every listed word is read at every turn.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Param(msgspec.Struct, frozen=True):
     cli: str | None = None
     mcp: bool = True
     cli_default: Any = REQUIRED
+    told: bool = True
 
     @property
     def required(self) -> bool:
@@ -49,7 +51,9 @@ class Param(msgspec.Struct, frozen=True):
         schema: dict[str, Any] = {} if kind is None else {"type": kind}
         if self.kind == "strings":
             schema["items"] = {"type": "string"}
-        if self.doc:
+        if self.default is not REQUIRED and self.default:
+            schema["default"] = self.default
+        if self.doc and self.told:
             schema["description"] = self.doc
         return schema
 
