@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from hashlib import sha256
 from typing import Any
 
 from pinfold.errors import Refused
+
+try:
+    from _json import encode_basestring as _quoted  # json itself is not needed, and start-up is a feature
+except ImportError:
+    from json.encoder import py_encode_basestring as _quoted
 
 READABLE_CHARS = 200
 """A longer call is keyed by the SHA-256 of its arguments; a shorter one stays readable in the log."""
@@ -23,6 +26,8 @@ def call_key(tool: str, arguments: Any = None) -> str:
     text = canonical_json({} if arguments is None else arguments)
     if len(tool) + len(text) <= READABLE_CHARS:
         return f"{tool}({text})"
+    from hashlib import sha256
+
     return f"{tool}#{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
@@ -39,7 +44,7 @@ def canonical_json(value: Any) -> str:
 def _write(value: Any, out: list[str]) -> None:
     kind = type(value)
     if kind is str:
-        out.append(json.dumps(value, ensure_ascii=False))
+        out.append(_quoted(value))
     elif value is None or kind is bool:
         out.append("null" if value is None else "true" if value else "false")
     elif kind is int:
@@ -67,7 +72,7 @@ def _write_object(value: dict[Any, Any], out: list[str]) -> None:
     out.append("{")
     for place, name in enumerate(sorted(value, key=lambda n: n.encode("utf-16-be", "surrogatepass"))):
         out.append("," if place else "")
-        out.append(json.dumps(name, ensure_ascii=False))
+        out.append(_quoted(name))
         out.append(":")
         _write(value[name], out)
     out.append("}")

@@ -844,10 +844,21 @@ def _wait_in_thread(session: Session, step: _Wait) -> Any:
     replica.add_waiter(step.key, waiter)
     try:
         if _still_pending(replica, step.key):
-            waiter.wait(step.timeout_s)
+            if replica.background:
+                waiter.wait(step.timeout_s)
+            else:
+                _watch_in_thread(replica, waiter, step.timeout_s)
     finally:
         replica.remove_waiter(step.key, waiter)
     return _settle(replica, waiter)
+
+
+def _watch_in_thread(replica: Replica, waiter: Waiter, timeout_s: float) -> None:
+    """Wait without a watcher thread: this thread looks out for other processes itself."""
+    until = time.monotonic() + timeout_s
+    while waiter.outcome is None and (left_s := until - time.monotonic()) > 0:
+        if replica.journal.wait(replica.id, replica.state.seq, min(left_s, 0.5)):
+            replica.catch_up()
 
 
 def _still_pending(replica: Replica, key: str) -> bool:

@@ -6,7 +6,6 @@ as plain builtins: the MCP and `--json` shape of it. A refusal is an exception, 
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +24,8 @@ class Param(msgspec.Struct, frozen=True):
     """One argument. kind: str, int, float, bool, seconds, object, strings (a list), any (JSON).
 
     On the command line seconds need a unit (90s, 60m, 2h). positional: given by place there. cli: its flag where that
-    differs from the name, "" for none. mcp: whether an MCP tool shows it.
+    differs from the name, "" for none. file: text that may also come from --file or standard input there (kind any always
+    may). mcp: whether an MCP tool shows it.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Param(msgspec.Struct, frozen=True):
     cli: str | None = None
     mcp: bool = True
     cli_default: Any = REQUIRED
+    file: bool = False
 
     @property
     def required(self) -> bool:
@@ -56,7 +57,8 @@ class Operation(msgspec.Struct, frozen=True):
     """One row. toolsets: S standard, C core, P pmll, M memnet, A all only, "" no MCP tool. store: works on no session.
 
     doc is what a model reads: when to call it, and what comes back. cli: the verb (two words for a group), "" for none.
-    text: the result as words for a terminal, where plain lines say it better than JSON.
+    summary: the line of `pinfold --help`, where the first sentence of doc is not it. text: the result as words for a
+    terminal, where plain lines say it better than JSON.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Operation(msgspec.Struct, frozen=True):
     idempotent: bool = False
     store: bool = False
     result: str = ""
+    summary: str = ""
 
     def input_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the arguments an MCP tool takes; every tool takes session_id."""
@@ -86,10 +89,21 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class Call:
-    """One call of an operation: the store, the session it names (opened when it is first used), and the door's default."""
+    """One call of an operation: the store, the session it names (opened when it is first used), and the door's default.
 
-    def __init__(self, memory: Memory, session_id: str | None, *, default_session: Callable[[], str] | None = None) -> None:
+    as_shown: how values stand in the result; JSON by default, a door that prints bytes takes them as they are.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        session_id: str | None,
+        *,
+        default_session: Callable[[], str] | None = None,
+        as_shown: Callable[[Any], Any] | None = None,
+    ) -> None:
         self.memory = memory
+        self.shown = as_shown or shown
         self._session_id = session_id
         self._default_session = default_session
         self._session: Session | None = None
@@ -159,10 +173,14 @@ def key_of(key: str | None, tool: str | None, arguments: dict[str, Any] | None) 
 
 def shown(value: Any) -> Any:
     """Return a value as JSON shows it: bytes as {"base64": …}."""
-    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+    if isinstance(value, bytes):
+        from binascii import b2a_base64
+
+        return {"base64": b2a_base64(value, newline=False).decode()}
+    return value
 
 
-def part_of(value: Any, offset: int, limit_bytes: int | None) -> dict[str, Any]:
+def part_of(value: Any, offset: int, limit_bytes: int | None, shown: Callable[[Any], Any] = shown) -> dict[str, Any]:
     """Return {"value"} or, where it is longer than limit_bytes, a part of it with offset, next_offset and size_bytes.
 
     Text is cut between characters; JSON in parts is its text; offsets count UTF-8 bytes.
