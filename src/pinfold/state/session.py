@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
 from pinfold import limits
-from pinfold.entry import GENESIS, Entry, Fact
+from pinfold.entry import GENESIS, Entry, Fact, hash_of
 from pinfold.errors import JournalCorrupt, NewerFormat
 from pinfold.state import graph as graph_rules
 from pinfold.state import promises as promise_rules
@@ -192,4 +191,4 @@ def decode_snapshot(body: bytes) -> SessionState:
 
 def state_hash(state: SessionState) -> str:
     """Return 32 hex digits that are equal for equal states, in any process; recency is left out."""
-    return blake2b(_encode(_core(state)), digest_size=16).hexdigest()
+    return hash_of(_encode(_core(state))).hex()
