@@ -147,7 +147,7 @@ def _run_row(verb: str, row: Operation, words: list[str]) -> int:
 def open_memory(common: Common) -> Any:
     """Return the store a command works on. It starts no threads: one command drives everything itself."""
     _load_msgspec()
-    from pinfold.session import Memory
+    from pinfold.memory import Memory
 
     return Memory(common.store, actor=common.actor or os.environ.get("PINFOLD_ACTOR") or None, background=False)
 

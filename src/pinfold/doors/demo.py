@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, TextIO
 
 from pinfold.errors import PinfoldError
-from pinfold.session import Memory
+from pinfold.memory import Memory
 from pinfold.state.outcomes import Hit
 
 WORKERS = 8

@@ -7,9 +7,9 @@ from typing import Any
 from pinfold import limits
 from pinfold.errors import Refused
 from pinfold.operations.table import Call, Operation, Param, key_of, part_of, whole_ms
-from pinfold.session import Steps
 from pinfold.state.outcomes import Claimed, Hit, Miss, Pending, Rejected
 from pinfold.state.value import check_key
+from pinfold.steps import Steps
 
 _KEY = Param("key", "str", "what the work is called; or give tool and arguments", None, positional=True)
 _TOOL = Param("tool", "str", "or: the tool about to be called", None, told=False)

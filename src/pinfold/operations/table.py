@@ -15,7 +15,9 @@ import msgspec
 
 from pinfold.call_key import call_key
 from pinfold.errors import Refused
-from pinfold.session import Memory, Session, _drive, _drive_async, _no_work
+from pinfold.memory import Memory
+from pinfold.session import Session
+from pinfold.steps import drive, drive_async, no_work
 
 REQUIRED: Any = object()
 
@@ -140,12 +142,12 @@ class Call:
 def run(operation: Operation, call: Call, arguments: dict[str, Any]) -> Any:
     """Return the result of an operation. Raises Refused `bad_arguments` for an argument it does not have or lacks, or of a wrong type."""
     result = start(operation, call, arguments)
-    return _drive(result, call.session, _no_work) if type(result) is GeneratorType else result
+    return drive(result, call.session, no_work) if type(result) is GeneratorType else result
 
 
 async def finish(started: Any, call: Call) -> Any:
     """Return the result of what `start` returned, waiting on the event loop. A claim won after a cancellation is given back."""
-    return await _drive_async(started, call.session, None) if type(started) is GeneratorType else started
+    return await drive_async(started, call.session, None) if type(started) is GeneratorType else started
 
 
 def waits(started: Any) -> bool:
