@@ -29,7 +29,7 @@ from pinfold.journal.base import Journal, Snapshot
 from pinfold.journal.lock import FileLock
 from pinfold.journal.sqlite import APPLICATION_ID, SqliteJournal, file_uri
 from pinfold.state.promises import drop_facts
-from pinfold.state.session import SessionState, apply, decode_snapshot, encode_snapshot, state_hash
+from pinfold.state.session import SessionState, apply, blobs_in, decode_snapshot, encode_snapshot, state_hash
 from pinfold.state.silo import Silo
 from pinfold.state.value import Blob, check_blob
 
@@ -131,7 +131,7 @@ def _examine_session(journal: Journal, name: str, findings: list[Finding]) -> Se
         findings.append(Finding("missing_entries", f"no snapshot covers what came before entry {first}", name, first))
     folded = _fold(state, entries)
     if folded is not None:
-        for blob in _blobs(folded):
+        for blob in blobs_in(folded):
             found = journal.get_blob(name, blob.sha256)
             if found is None:
                 findings.append(Finding("blob_missing", f"the large value {blob.sha256.hex()[:12]} ({blob.size} bytes) is not in the store", name))
@@ -180,11 +180,6 @@ def _fold(state: SessionState, entries: list[tuple[Entry, bytes]]) -> SessionSta
     except (JournalCorrupt, NewerFormat):
         return None
     return state
-
-
-def _blobs(state: SessionState) -> list[Blob]:
-    stored = [slot.value for slot in state.silo.slots.values()] + [p.payload for p in state.promises.by_key.values()]
-    return list({value.sha256: value for value in stored if isinstance(value, Blob)}.values())
 
 
 def _matches(raw: bytes, blob: Blob) -> bool:
@@ -309,7 +304,7 @@ def _drop_slots_without_blobs(target: SqliteJournal, name: str, now_ms: int, sal
     from pinfold.engine import load_state
 
     state = load_state(target, name)
-    missing = {blob.sha256 for blob in _blobs(state) if target.get_blob(name, blob.sha256) is None}
+    missing = {blob.sha256 for blob in blobs_in(state) if target.get_blob(name, blob.sha256) is None}
     keys = _keys_with(state.silo, missing)
     if keys:
         salvage.found("blob_missing", f"{len(keys)} slots lost their large values: {', '.join(keys[:5])}", name)

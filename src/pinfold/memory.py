@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
@@ -12,12 +13,15 @@ from pinfold import limits
 from pinfold.arguments import check_actor, check_session_name
 from pinfold.async_session import AsyncSession
 from pinfold.engine import Engine, compact, incarnation_id, incarnation_number, load_state
-from pinfold.entry import Fact
+from pinfold.entry import Entry, Fact, Record, encode_entry, hash_of
 from pinfold.errors import Refused
-from pinfold.journal.base import Journal, SessionInfo
+from pinfold.graph_session import Changed
+from pinfold.journal.base import Journal, SessionInfo, Snapshot
 from pinfold.journal.open import default_url, open_journal
 from pinfold.session import KEEP, Session
-from pinfold.state.session import SessionState, state_hash
+from pinfold.state.promises import Promises
+from pinfold.state.session import SessionState, blobs_in, decode_snapshot, encode_snapshot, state_hash
+from pinfold.state.value import Blob, pack_value
 
 
 class SessionRow(msgspec.Struct, frozen=True):
@@ -114,6 +118,125 @@ class Memory:
         self._engine.forget(target)
         return self.session(target)
 
+    def fork(self, session_id: str, name: str, *, at: int | None = None) -> Session:
+        """Copy a session as of seq `at` (now by default) under a new name, without its promises. Returns the fork.
+
+        Raises Refused `session_exists`, `no_such_session`, `history_gone`.
+        """
+        from pinfold.history import Past
+
+        source = self._engine.open(check_session_name(session_id))
+        source.catch_up()
+        if not source.state.exists or source.is_over():
+            raise Refused(f"there is no session {session_id!r}", code="no_such_session", hint="`session list` names those there are", session_id=session_id)
+        with source.lock:
+            seq = source.state.seq if at is None else at
+            state = decode_snapshot(encode_snapshot(Past(self._journal, source.id).at(seq)))
+        last_token, state.promises = state.promises.last_token, Promises()
+        state.promises.last_token = last_token
+        state.requests.clear()
+        state.settings = msgspec.structs.replace(state.settings, extra={**state.settings.extra, "forked_from": session_id, "fork_seq": seq})
+        record = self._journal.read(source.id, seq - 1, 1)[0]
+        return self._begin(name, record, state, lambda blob: self._journal.get_blob(source.id, blob.sha256))
+
+    def merge(self, fork_id: str, *, into: str | None = None) -> Changed:
+        """Bring what a fork's graph changed since it was forked into its origin (or into): all, or nothing and the conflicts.
+
+        Raises Refused `not_a_fork`, `history_gone`.
+        """
+        from pinfold.history import Past
+
+        fork = self.session(fork_id)
+        extra = fork._replica.state.settings.extra
+        if "fork_seq" not in extra:
+            raise Refused(f"session {fork_id!r} is not a fork", code="not_a_fork", hint="`session fork` makes one", session_id=fork_id)
+        base = Past(self._journal, fork._replica.id).at(extra["fork_seq"]).graph
+        return self.session(into or extra["forked_from"]).merge_from(fork, base)
+
+    def save(self, session_id: str, path: str) -> tuple[int, int]:
+        """Write a session to a text file, losslessly but for promises; beside it first, then renamed. Returns (rows, bytes)."""
+        from pinfold.portable import write_whole
+        from pinfold.savefile import save_lines
+
+        replica = self._engine.open(check_session_name(session_id))
+        if not replica.state.exists:
+            raise Refused(f"there is no session {session_id!r}", code="no_such_session", hint="`session list` names those there are", session_id=session_id)
+        with replica.lock:
+            lines = list(save_lines(session_id, replica.state, replica.raw_of))
+            rows = len(replica.state.graph)
+        return rows, write_whole(path, lines)
+
+    def load(self, path: str, session_id: str | None = None, *, keep_id: bool = False, replace: bool = False) -> Session:
+        """Make a session of a saved file (a MemNet `@SNAP: 1` file too): as session_id, under its own name, or a new one.
+
+        Raises Refused `session_exists` where one of that name lives and replace was not given, `bad_snapshot`.
+        """
+        from pinfold.dialect.legacy import is_snapshot
+        from pinfold.portable import read_text
+        from pinfold.savefile import load_text
+
+        text = read_text(path)
+        large: dict[bytes, bytes] = {}
+
+        def pack(value: Any) -> Any:
+            stored, _, raw = pack_value(value)
+            if isinstance(stored, Blob) and raw is not None:
+                large[stored.sha256] = raw
+            return stored
+
+        if is_snapshot(text):
+            return self._load_legacy(text, session_id, keep_id, replace)
+        saved, state = load_text(text, pack)
+        name = self._name_for(session_id, saved, keep_id)
+        state.seq = max(state.seq, 1)
+        record = encode_entry(Entry(state.seq, b"", state.at_ms, None, self._actor, [{"f": "session.put", "loaded": state.seq}]))
+        state.hash = record.hash
+        self._make_room(name, replace)
+        return self._begin(name, record, state, lambda blob: large.get(blob.sha256))
+
+    def _load_legacy(self, text: str, session_id: str | None, keep_id: bool, replace: bool) -> Session:
+        from pinfold.dialect.legacy import parse_snapshot
+        from pinfold.dialect.parse import Batch, Op
+        from pinfold.state.mutate import refuse
+
+        snapshot = parse_snapshot(text)
+        if snapshot.problems:
+            raise refuse(snapshot.problems)
+        name = self._name_for(session_id, snapshot.session, keep_id)
+        self._make_room(name, replace)
+        schema = [
+            Op("", "schema", 0, f"SCHEMA {tag}", kind=tag, fields={"fields": " ".join(fields)})
+            for tag, fields in snapshot.columns.items()
+            if tag not in ("EDG", "LAW")
+        ]
+        session = self.session(name)
+        session._change(Batch([*schema, *snapshot.ops], [], {}, [], len(snapshot.ops)), "add", None, False, True, None)
+        return session
+
+    def _name_for(self, wanted: str | None, saved: str, keep_id: bool) -> str:
+        if keep_id:
+            return check_session_name(saved)
+        return f"s_{os.urandom(4).hex()}" if wanted is None else check_session_name(wanted)
+
+    def _make_room(self, name: str, replace: bool) -> None:
+        replica = self._engine.open(check_session_name(name))
+        if replica.state.exists and not replica.is_over():
+            if not replace:
+                raise _exists(name)
+            self.end(name)
+
+    def _begin(self, name: str, record: Record, state: SessionState, fetch: Callable[[Blob], bytes | None]) -> Session:
+        """Begin a journal in the middle: with state, which record ends. Raises Refused `session_exists`."""
+        taken = self._engine.open(check_session_name(name))
+        if taken.state.exists and not taken.is_over():
+            raise _exists(name)
+        body = encode_snapshot(state)
+        blobs = {blob.sha256: raw for blob in blobs_in(state) if (raw := fetch(blob)) is not None}
+        if not self._journal.begin(taken.id, record, Snapshot(state.seq, hash_of(body), body, list(blobs)), blobs):
+            raise _exists(name)
+        self._engine.forget(name)
+        return self.session(name)
+
     def purge(self) -> list[str]:
         """Drop the journals of sessions that ended longer than ENDED_SESSION_KEPT_S ago. Return their names."""
         now_ms = self._journal.now_ms()
@@ -160,6 +283,10 @@ def _session_row(info: SessionInfo, state: SessionState, ended_at: int | None) -
         expires_at=state.expires_at_ms(),
         ended_at=ended_at,
     )
+
+
+def _exists(name: str) -> Refused:
+    return Refused(f"a session {name!r} is alive", code="session_exists", hint="choose another name, or end it first", session_id=name)
 
 
 def iter_states(memory: Memory) -> Iterable[tuple[str, str]]:

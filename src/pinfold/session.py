@@ -72,7 +72,6 @@ class SessionStatus(msgspec.Struct, frozen=True):
     short_term: dict[str, Any]
     promises: dict[str, int]
     seq: int
-    state_hash: str
     expires_at: int | None
     promotion_threshold: int | None
     ledger: dict[str, int]
@@ -202,7 +201,6 @@ class Session(GraphSession):
                 },
                 promises=counts,
                 seq=state.seq,
-                state_hash=state_hash(state),
                 expires_at=state.expires_at_ms(),
                 promotion_threshold=state.settings.promote_after,
                 ledger={
@@ -210,6 +208,13 @@ class Session(GraphSession):
                     "waits_joined": recency.joined + touches.joined,
                 },
             )
+
+    def state_hash(self) -> str:
+        """Return 32 hex digits that are equal for equal states, in any process. O(state)."""
+        replica = self._replica
+        replica.catch_up()
+        with replica.lock:
+            return state_hash(replica.state)
 
     def log(self, *, after: int = 0, limit: int = 50, actor: str | None = None) -> list[LogRow]:
         """Return up to limit entries with seq > after, oldest first; with after=0 the newest limit entries.
@@ -631,6 +636,15 @@ def _told(fact: Fact) -> str:
         return f"{verb} {key}" + (f" token={fact['t']}" if fact.get("t") else "") + (f": {fact['r']}" if "r" in fact else "")
     if name == "promise.drop":
         return f"promise of {key} dropped"
+    if name in ("node.put", "edge.put", "law.put"):
+        verb = "created" if "born" not in fact else f"renamed {fact['was']} to" if "was" in fact else "patched"
+        return f"{verb} {fact['id']}" + (f" {fact['src']} --({fact['rel']})--> {fact['dst']}" if name == "edge.put" and verb == "created" else "")
+    if name in ("node.drop", "edge.drop", "law.drop"):
+        return f"dropped {fact['id']}"
+    if name == "schema.put":
+        return f"declared {fact.get('kind', 'relations')}"
+    if name == "touch":
+        return "reads noted"
     if name == "session.put":
         return "session " + " ".join(f"{k}={v}" for k, v in fact.items() if k != "f")
     return "lost: this entry could not be read when the store was repaired" if name == "lost" else str(name)

@@ -248,7 +248,13 @@ def report(error: PinfoldError, as_json: bool) -> int:
     if as_json:
         write_json({"error": error.shape()})
         return _flushed(status_of(error))
-    say(f"pinfold: {error.code}: {error.message}" + (f"\n  {error.hint}" if error.hint else ""))
+    problems = error.shape().get("errors", ())
+    for row in problems:
+        say(f"{row['line']}:{row['column']} {row['code']} {row['message']}" + (f" | {row['hint']}" if row["hint"] else ""))
+    if problems:
+        say(f"pinfold: nothing was written: {len(problems)} problem{'s' if len(problems) > 1 else ''}")
+    else:
+        say(f"pinfold: {error.code}: {error.message}" + (f"\n  {error.hint}" if error.hint else ""))
     return status_of(error)
 
 

@@ -49,6 +49,7 @@ class Door:
     def __init__(self, memory: Memory, *, default_session: Callable[[], str], toolset: str = "standard") -> None:
         self.memory = memory
         self.toolset = toolset
+        self.roots = [root for root in os.environ.get("PINFOLD_FILES", "").split(os.pathsep) if root]
         self._default_session = default_session
         self._default_id: str | None = None
         self._held: dict[tuple[str, str], object] = {}
@@ -96,7 +97,7 @@ class Door:
 
         arguments = dict(arguments)
         given = arguments.pop("session_id", None)
-        call = Call(self.memory, None if row.store else self._session_id(given))
+        call = Call(self.memory, None if row.store else self._session_id(given), roots=self.roots)
         wait_s = _bounded_wait(arguments)
         changes = row.changes(arguments)
         if not row.store and not row.slow and not changes and call.session_id in self.memory._sessions:

@@ -23,11 +23,25 @@ _TOKEN = Param("token", "int", "the claim's token", None, told=False)
 # --- sessions -----------------------------------------------------------------------------------------------------
 
 
-def _open(call: Call, silo_size: int | None, ttl_s: float | None, long_term: str | None, promote_after: int | None) -> dict[str, Any]:
+def _open(
+    call: Call,
+    silo_size: int | None,
+    ttl_s: float | None,
+    long_term: str | None,
+    promote_after: int | None,
+    schema: str | None,
+    map_file: str | None,
+    map_lines: list[str] | None,
+    seed_lines: list[str] | None,
+    allow_new_relation: bool,
+) -> dict[str, Any]:
     session = call.session
-    existed = session.status().seq > 0
+    existed = session._replica.state.exists
     wanted: dict[str, Any] = {"silo_size": silo_size, "ttl_s": ttl_s, "long_term": long_term, "promote_after": promote_after}
     session.configure(**{name: value for name, value in wanted.items() if value is not None})
+    document = "\n".join([*_declared(call, schema, map_file, map_lines), *(seed_lines or [])])
+    if document:
+        session.add(document, allow_new_relation=allow_new_relation)
     settings = session._replica.state.settings
     return {
         "status": "resumed" if existed else "initialized",
@@ -38,12 +52,36 @@ def _open(call: Call, silo_size: int | None, ttl_s: float | None, long_term: str
     }
 
 
+def _declared(call: Call, schema: str | None, map_file: str | None, map_lines: list[str] | None) -> list[str]:
+    """Return the SCHEMA lines of a schema text, or of a map in MemNet's words. Raises DocumentRefused."""
+    if map_file is None and not map_lines:
+        return [] if schema is None else [schema]
+    from pinfold.dialect.format import format_schema_kind
+    from pinfold.dialect.legacy import parse_map
+    from pinfold.portable import read_text
+    from pinfold.state.mutate import refuse
+
+    text = "\n".join([*([read_text(call.file(map_file))] if map_file is not None else []), *(map_lines or [])])
+    if text.lstrip("\ufeff \n").startswith("SCHEMA"):
+        return [text, *([schema] if schema else [])]
+    columns, problems = parse_map(text)
+    if problems:
+        raise refuse(problems)
+    lines = [format_schema_kind(kind, fields, False) for kind, fields in columns.items() if kind not in ("EDG", "LAW")]
+    return [*([schema] if schema else []), *lines]
+
+
+def _open_in_minutes(call: Call, ttl: float | None, **rest: Any) -> dict[str, Any]:
+    return _open(call, None, None if ttl is None else ttl * 60, None, None, None, None, **rest)
+
+
 def _info(call: Call) -> dict[str, Any]:
     status = call.session.status()
     return {
         "session_id": status.session_id,
         "short_term": status.short_term,
         "promises": status.promises,
+        "long_term": call.session.graph_counts(),
         "promotion_threshold": status.promotion_threshold,
         "seq": status.seq,
         "expires_at": whole_ms(status.expires_at),
@@ -224,13 +262,14 @@ def _told_open(result: dict[str, Any]) -> str:
 
 
 def _told_status(result: dict[str, Any]) -> str:
-    short, promises, ledger = result["short_term"], result["promises"], result["ledger"]
+    short, promises, ledger, graph = result["short_term"], result["promises"], result["ledger"], result["long_term"]
     size = "no limit" if short["silo_size"] is None else f"limit {short['silo_size']}"
     return "\n".join(
         (
             f"session   {result['session_id']}  seq {result['seq']}" + (f"  expires {result['expires_at']}" if result["expires_at"] else ""),
             f"silo      {short['slots']} slots ({size}), {short['bytes']} bytes, {short['evicted']} evicted",
             f"reads     {short['hits']} hits, {short['misses']} misses",
+            f"graph     {graph['nodes']} nodes, {graph['edges']} edges, {graph['laws']} laws",
             f"promises  {promises['pending']} pending, {promises['resolved']} resolved, {promises['rejected']} rejected",
             f"ledger    {ledger['executions_avoided']} executions avoided, {ledger['waits_joined']} waits joined",
         )
@@ -266,6 +305,23 @@ def _told_resolve(result: dict[str, Any]) -> str:
 
 ROWS = (
     Operation(
+        name="session_open",
+        access="write",
+        doc="Open a session with a map of its kinds; never wipes.",
+        params=(
+            Param("ttl", "float", "minutes after the last use until it ends", None, cli=""),
+            Param("map_lines", "strings", "@TAG: id|field|…, or SCHEMA lines", None, cli=""),
+            Param("seed_lines", "strings", "lines to add", None, cli=""),
+            Param("allow_new_relation", "bool", "", False, cli="", told=False),
+        ),
+        handler=_open_in_minutes,
+        python="Memory.session",
+        toolsets="M",
+        mcp="session_open",
+        result='status "initialized"|"resumed", session_id, silo_size, ttl_s, seq',
+        idempotent=True,
+    ),
+    Operation(
         name="open",
         access="write",
         doc="Open or resume a session; never wipes. Not required before other tools.",
@@ -274,6 +330,11 @@ ROWS = (
             Param("ttl_s", "seconds", "end the session this long after its last use", None, cli="ttl", told=False),
             Param("long_term", "str", "session that keeps long-term memory", None, mcp=False),
             Param("promote_after", "int", "promote a slot at this many hits", None, mcp=False),
+            Param("schema", "str", "SCHEMA lines to declare", None, mcp=False),
+            Param("map_file", "str", "a file of SCHEMA lines, or of a MemNet map", None, mcp=False),
+            Param("map_lines", "strings", "one line of a MemNet map", None, cli="map", repeat=True, mcp=False),
+            Param("seed_lines", "strings", "a line to add", None, cli="seed", repeat=True, mcp=False),
+            Param("allow_new_relation", "bool", "declare relations the schema lacks", False, mcp=False),
         ),
         handler=_open,
         python="Memory.session",
@@ -292,13 +353,14 @@ ROWS = (
         params=(),
         handler=_info,
         python="status",
-        toolsets="SCP",
+        toolsets="SCPM",
         mcp="memory_status",
-        cli=("status", "session current"),
+        memnet=("session_current", "housekeep_stats", "serve_status"),
+        cli=("status", "session current", "housekeep stats"),
         text=_told_status,
         summary="counts of slots, promises, hits, and what was saved",
         result="short_term{slots, silo_size, bytes, hits, misses, evicted}, promises{pending, resolved, rejected}, "
-        "promotion_threshold, seq, expires_at, ledger{executions_avoided, waits_joined}",
+        "long_term{nodes, edges, laws, kinds, relations}, promotion_threshold, seq, expires_at, ledger{executions_avoided, waits_joined}",
         slow=True,
     ),
     Operation(

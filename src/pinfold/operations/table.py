@@ -7,7 +7,8 @@ wait returns steps (a generator of the session's), which `run` drives in this th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from types import GeneratorType
 from typing import Any
 
@@ -30,7 +31,8 @@ class Param(msgspec.Struct, frozen=True):
     On the command line seconds need a unit (90s, 60m, 2h). positional: given by place there. cli: its flag where that
     differs from the name, "" for none. file: text that may also come from --file or standard input there (kind any always
     may). mcp: whether an MCP tool shows it. told: whether a model is shown doc; not where the name says it, since every
-    listed word is read at every turn.
+    listed word is read at every turn. also: a flag that may give a positional instead. repeat: the flag may be repeated,
+    each time one item.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Param(msgspec.Struct, frozen=True):
     cli_default: Any = REQUIRED
     told: bool = True
     file: bool = False
+    also: str = ""
+    repeat: bool = False
 
     @property
     def required(self) -> bool:
@@ -67,7 +71,7 @@ class Operation(msgspec.Struct, frozen=True):
     doc is what a model reads: when to call it, and what comes back. cli: the verb (two words for a group), "" for none.
     summary: the line of `pinfold --help`, where the first sentence of doc is not it. text: the result as words for a
     terminal, where plain lines say it better than JSON. mcp_text: the same for a model. writes: whether a call with these
-    arguments changes anything, where that depends on them. slow: reads more than RAM.
+    arguments changes anything, where that depends on them. slow: reads more than RAM. memnet: its names in the toolset memnet.
     """
 
     name: str
@@ -90,6 +94,7 @@ class Operation(msgspec.Struct, frozen=True):
     mcp_text: Callable[[Any], str] | None = None
     writes: Callable[[dict[str, Any]], bool] | None = None
     slow: bool = False
+    memnet: tuple[str, ...] = ()
 
     def changes(self, arguments: dict[str, Any]) -> bool:
         """Return whether a call with these arguments may change the store."""
@@ -108,6 +113,7 @@ class Call:
     """One call of an operation: the store, the session it names (opened when it is first used), and the door's default.
 
     as_shown: how values stand in the result; JSON by default, a door that prints bytes takes them as they are.
+    roots: the folders whose files this caller may name; None for every file.
     """
 
     def __init__(
@@ -117,12 +123,27 @@ class Call:
         *,
         default_session: Callable[[], str] | None = None,
         as_shown: Callable[[Any], Any] | None = None,
+        roots: Sequence[str] | None = None,
     ) -> None:
         self.memory = memory
+        self.roots = roots
         self.shown = as_shown or shown
         self._session_id = session_id
         self._default_session = default_session
         self._session: Session | None = None
+
+    def file(self, path: str) -> str:
+        """Return path where this caller may read and write it. Raises Refused `outside_roots`."""
+        if self.roots is not None:
+            real = os.path.realpath(path)
+            if not any(os.path.commonpath([real, os.path.realpath(root)]) == os.path.realpath(root) for root in self.roots if root):
+                raise Refused(f"{path} is in no folder this server may use", code="outside_roots", hint="its operator names them in $PINFOLD_FILES")
+        return path
+
+    @property
+    def named_session(self) -> str | None:
+        """The session the caller named, None where none was."""
+        return self._session_id
 
     @property
     def session_id(self) -> str:
@@ -170,6 +191,8 @@ def start(operation: Operation, call: Call, arguments: dict[str, Any]) -> Any:
                 raise Refused(f"{operation.name} needs {name!r}", code="bad_arguments", hint=f"{name}: {param.doc}")
             value = param.default
         else:
+            if param.kind == "strings" and isinstance(value, str):
+                value = [value]
             _check_kind(operation, param, value)
         filled[name] = value
     return operation.handler(call, **filled)

@@ -24,6 +24,7 @@ from pinfold.state.housekeep import decide_expire
 from pinfold.state.promises import Promises
 from pinfold.state.schema import Schema
 from pinfold.state.silo import Recency, Silo
+from pinfold.state.value import Blob
 
 SNAPSHOT_FORMAT = 1
 
@@ -187,6 +188,12 @@ def decode_snapshot(body: bytes) -> SessionState:
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         raise JournalCorrupt(f"a snapshot cannot be decoded: {error}", hint="run `pinfold doctor`") from error
     return state
+
+
+def blobs_in(state: SessionState) -> list[Blob]:
+    """Return the large values a state names, each once."""
+    stored = [slot.value for slot in state.silo.slots.values()] + [p.payload for p in state.promises.by_key.values()]
+    return list({value.sha256: value for value in stored if isinstance(value, Blob)}.values())
 
 
 def state_hash(state: SessionState) -> str:
