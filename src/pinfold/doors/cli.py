@@ -262,7 +262,17 @@ def write(text: str) -> None:
 
 
 def write_bytes(raw: bytes) -> None:
-    _write_to(sys.stdout, raw)
+    """Print bytes. Raises BrokenPipeError where the reader left, Unavailable `output_failed`."""
+    try:
+        _write_to(sys.stdout, raw)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _output_failed(error) from error
+
+
+def _output_failed(error: OSError) -> Unavailable:
+    return Unavailable(f"stdout cannot be written: {error.strerror}", code="output_failed", hint="the command itself was done")
 
 
 def say(text: str) -> None:
@@ -287,7 +297,9 @@ def _write_to(stream: Any, raw: bytes) -> None:
 
 def report(error: PinfoldError, as_json: bool) -> int:
     """Print an error: as the JSON document on stdout, or as words. Return the exit status."""
-    if as_json:
+    if error.code == "output_failed":
+        _reader_left()
+    elif as_json:
         write_json({"error": error.shape()})
         return _flushed(status_of(error))
     say(f"pinfold: {error.code}: {error.message}" + (f"\n  {error.hint}" if error.hint else ""))
@@ -313,9 +325,7 @@ def _flushed(status: int) -> int:
     except BrokenPipeError:
         _reader_left()
     except OSError as error:
-        _reader_left()
-        say(f"pinfold: output_failed: stdout cannot be written: {error.strerror}")
-        return UNAVAILABLE
+        return report(_output_failed(error), False)
     return status
 
 
