@@ -16,7 +16,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
-from weakref import WeakSet
 
 import msgspec
 
@@ -29,6 +28,11 @@ from pinfold.state.outcomes import AlreadyApplied, Miss, Rejected
 from pinfold.state.session import SessionState, apply, blobs_in, decide_housekeep, decode_snapshot, encode_snapshot
 from pinfold.state.silo import Slot
 from pinfold.state.value import Blob, Stored, check_blob, unpack_raw, unpack_value, value_of
+
+try:
+    from _weakrefset import WeakSet  # which threading has loaded; weakref itself is not needed
+except ImportError:
+    from weakref import WeakSet
 
 Decide = Callable[[SessionState, int], tuple[list[Fact], Any]]
 """(state, now_ms) -> (facts, answer): pure, raises Refused before anything is written."""

@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
         common.add_argument("-h", "--help", action="store_true", help="print this text")
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, hint=f"pinfold {self.verb} --help")
+        raise UsageError(message.removeprefix("argument "), hint=f"pinfold {self.verb} --help")
 
     def read(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str], int]:
         """Return (flags, positionals, how many of them stood before `--`). Raises UsageError at a flag it does not know."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pinfold.doors.arguments import Parser, UsageError, parser_of
-from pinfold.doors.cli import OWN_VERBS, _load_msgspec, _row_of, write
+from pinfold.doors.cli import OWN_VERBS, _row_of, write
 
 _HEAD = """\
 pinfold: working memory for agents. Peek before you work; nothing is done twice.
@@ -23,7 +23,6 @@ _SESSION_VERBS = frozenset(("status", "flush", "log"))
 
 def grouped() -> dict[str, list[tuple[str, str]]]:
     """Return the verbs in groups: title -> [(verb, what it does)]; each operation by its first verb."""
-    _load_msgspec()
     from pinfold.operations import TABLE
 
     groups: dict[str, list[tuple[str, str]]] = {"peek before work": [("once", OWN_VERBS["once"][1])]}

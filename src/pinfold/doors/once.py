@@ -138,7 +138,8 @@ class _Command:
         streaming = threading.Thread(target=self._stream, args=(process.stderr,), daemon=True)
         try:
             streaming.start()
-            self.stdout = process.stdout.read()
+            with process.stdout:
+                self.stdout = process.stdout.read()
             status = process.wait()
         except BaseException:
             self._end(process)
@@ -158,16 +159,17 @@ class _Command:
         """Pass stderr on as it comes, and remember its last line that says anything."""
         line = b""
         out = getattr(sys.stderr, "buffer", None)
-        while chunk := os.read(stderr.fileno(), 65536):
-            *lines, line = (line + chunk).split(b"\n")
-            self._last_line = next((text[:1000] for text in reversed([*lines, line]) if text.strip()), self._last_line)
-            line = line[-1000:]
-            try:
-                if out is not None:
-                    out.write(chunk)
-                    out.flush()
-            except (OSError, ValueError):
-                out = None  # nobody listens: the command must not block on that
+        with stderr:
+            while chunk := os.read(stderr.fileno(), 65536):
+                *lines, line = (line + chunk).split(b"\n")
+                self._last_line = next((text[:1000] for text in reversed([*lines, line]) if text.strip()), self._last_line)
+                line = line[-1000:]
+                try:
+                    if out is not None:
+                        out.write(chunk)
+                        out.flush()
+                except (OSError, ValueError):
+                    out = None  # nobody listens: the command must not block on that
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         """Pass a signal on to the command and unwind; where a terminal sent it, the command has it already."""

@@ -215,8 +215,12 @@ def _check_kind(operation: Operation, param: Param, value: Any) -> None:
     if fits and param.kind == "strings":
         fits = all(isinstance(item, str) for item in value)
     if not fits:
-        wanted = "a number of seconds" if param.kind == "seconds" else f"a {JSON_TYPES[param.kind]}"
+        wanted = "a number of seconds" if param.kind == "seconds" else _an(JSON_TYPES[param.kind] or "JSON value")
         raise Refused(f"{operation.name}: {param.name} must be {wanted}, not {type(value).__name__}", code="bad_arguments", hint=param.doc)
+
+
+def _an(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def key_of(key: str | None, tool: str | None, arguments: dict[str, Any] | None) -> str:
