@@ -1,4 +1,4 @@
-"""The golden cases of the dialect, each a document, what it answers and what is there afterwards."""
+"""The golden cases of the dialect: each a document, what it answers, and what is there afterwards."""
 
 from __future__ import annotations
 
@@ -8,50 +8,24 @@ from typing import Any
 
 import pytest
 
-from pinfold.dialect.parse import parse_document
-from pinfold.entry import Entry
 from pinfold.errors import DocumentRefused
-from pinfold.state.graph import APPLY as GRAPH
-from pinfold.state.graph import Graph, line_of
-from pinfold.state.mutate import Mutated, decide_mutate
-from pinfold.state.schema import APPLY as SCHEMA
-from pinfold.state.schema import Schema
+from pinfold.testing.graphs import GraphStore
 
-CASES = [json.loads(line) for line in (Path(__file__).parent / "goldens" / "dialect.jsonl").read_text("utf-8").splitlines()]
-
-
-class Store:
-    """A graph and a schema with their journal, as the engine keeps them, without one."""
-
-    def __init__(self) -> None:
-        self.graph, self.schema, self.seq, self.now_ms = Graph(), Schema(), 0, 1_700_000_000_000
-
-    def mutate(self, text: str, **args: Any) -> Mutated:
-        facts, answer = decide_mutate(self.graph, self.schema, parse_document(text), now_ms=self.now_ms, **args)
-        if facts:
-            self.seq += 1
-            entry = Entry(self.seq, b"", self.now_ms, None, None, facts)
-            for fact in facts:
-                if fact["f"] in GRAPH:
-                    GRAPH[fact["f"]](self.graph, fact, entry)
-                else:
-                    SCHEMA[fact["f"]](self.schema, fact, entry)
-        return answer
-
-    def read(self, id: str) -> str | None:
-        row = self.graph.live(id, self.now_ms)
-        return None if row is None else line_of(row, self.schema)
+CASES = [
+    json.loads(line) for path in sorted((Path(__file__).parent / "goldens").glob("dialect*.jsonl")) for line in path.read_text("utf-8").split("\n") if line
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=[c["id"] for c in CASES])
 def test_golden_case(case: dict[str, Any]) -> None:
-    store = Store()
-    for document in [*([case["schema"]] if case["schema"] else []), *case["setup"]]:
-        store.mutate(document)
-    before = store.graph.dump(), store.schema.dump()
+    store = GraphStore(*([case["schema"]] if case["schema"] else []), *case["setup"])
+    before = store.state()
     expect = case["expect"]
     if expect["ok"]:
+        dry = store.decide(case["input"], verb=case["verb"], **case["args"])[1]
+        assert store.state() == before
         answer = store.mutate(case["input"], verb=case["verb"], **case["args"])
+        assert answer == dry
         assert answer.lines == expect["lines"]
         assert answer.minted == expect["minted"]
         assert answer.dropped == expect["dropped"]
@@ -59,6 +33,7 @@ def test_golden_case(case: dict[str, Any]) -> None:
         with pytest.raises(DocumentRefused) as refused:
             store.mutate(case["input"], verb=case["verb"], **case["args"])
         assert [[p.line, p.code] for p in refused.value.problems] == expect["errors"]
-        assert (store.graph.dump(), store.schema.dump()) == before
+        assert all(p.column >= 1 for p in refused.value.problems)
+        assert store.state() == before
     for id, line in expect.get("view", {}).items():
         assert store.read(id) == line

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from hashlib import sha256
 from typing import Any
 
 from pinfold.errors import Refused
+
+try:
+    from _json import encode_basestring as _quoted  # json itself is not needed, and start-up is a feature
+except ImportError:
+    from json.encoder import py_encode_basestring as _quoted
 
 READABLE_CHARS = 200
 """A longer call is keyed by the SHA-256 of its arguments; a shorter one stays readable in the log."""
@@ -23,6 +26,8 @@ def call_key(tool: str, arguments: Any = None) -> str:
     text = canonical_json({} if arguments is None else arguments)
     if len(tool) + len(text) <= READABLE_CHARS:
         return f"{tool}({text})"
+    from hashlib import sha256
+
     return f"{tool}#{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
@@ -39,11 +44,11 @@ def canonical_json(value: Any) -> str:
 def _write(value: Any, out: list[str]) -> None:
     kind = type(value)
     if kind is str:
-        out.append(json.dumps(value, ensure_ascii=False))
+        out.append(_string(value))
     elif value is None or kind is bool:
         out.append("null" if value is None else "true" if value else "false")
     elif kind is int:
-        out.append(str(value))
+        out.append(_integer(value))
     elif kind is float:
         out.append(_number(value))
     elif isinstance(value, dict):
@@ -55,7 +60,8 @@ def _write(value: Any, out: list[str]) -> None:
             _write(item, out)
         out.append("]")
     elif isinstance(value, (str, int, float)):  # enums and other subclasses: by their plain value
-        _write(next(base for base in (str, int, float) if isinstance(value, base))(value), out)
+        base = next(base for base in (str, int, float) if isinstance(value, base))
+        _write(str.__str__(value) if base is str else base(value), out)  # str() of an enum is its name, not its value
     else:
         raise _not_json(f"a {kind.__module__}.{kind.__qualname__} is not JSON")
 
@@ -67,10 +73,25 @@ def _write_object(value: dict[Any, Any], out: list[str]) -> None:
     out.append("{")
     for place, name in enumerate(sorted(value, key=lambda n: n.encode("utf-16-be", "surrogatepass"))):
         out.append("," if place else "")
-        out.append(json.dumps(name, ensure_ascii=False))
+        out.append(_string(str.__str__(name)))
         out.append(":")
         _write(value[name], out)
     out.append("}")
+
+
+def _string(value: str) -> str:
+    """Return a string as ECMAScript's well-formed JSON.stringify: what has no UTF-8 is escaped, nothing else beyond need."""
+    text = _quoted(value)
+    if text.isascii():
+        return text
+    return "".join(f"\\u{ord(char):04x}" if "\ud800" <= char <= "\udfff" else char for char in text)
+
+
+def _integer(value: int) -> str:
+    try:
+        return str(value)
+    except ValueError as error:  # more digits than Python converts
+        raise _not_json("an integer has thousands of digits") from error
 
 
 def _number(value: float) -> str:

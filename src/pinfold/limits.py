@@ -47,6 +47,23 @@ FIELDS_PER_ROW = 256
 FIELD_VALUE_BYTES = 64 * KIB
 """One field of a row: a fact, not a file."""
 
+# --- reading the graph ------------------------------------------------------------------------------------------
+BUDGET_TOKENS = 800
+"""A pin map: about a page, which an agent can read again every turn."""
+BUDGET_TOKENS_MIN = 64
+"""Below this the footer would crowd out the rows."""
+WALK_DEPTH = 2
+WALK_DEPTH_MAX = 10_000
+"""Depth alone costs nothing: rows and fan-out bound the work, and a long chain is a fair question."""
+WALK_FANOUT = 256
+"""Edges followed from one node in one direction, newest first: a hub cannot use up the work of a read."""
+WALK_ROWS = 50
+WALK_ROWS_MAX = 10_000
+PATH_NODES = 100_000
+"""Nodes a search for a path looks at before it gives up and says so."""
+LIST_ROWS = 100
+LIST_ROWS_MAX = 10_000
+
 # --- engine -----------------------------------------------------------------------------------------------------
 REQUESTS_KEPT = 1_024
 """Recent request ids whose outcome a retry gets back."""

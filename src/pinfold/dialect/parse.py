@@ -131,6 +131,13 @@ def parse_document(text: str) -> Batch:
     return batch
 
 
+def parse_lines(lines: list[str]) -> Batch:
+    """Return the records of lines, without the limits and the fence of a document: for snapshot files, which are large."""
+    batch = Batch([], [], {}, [], len(lines))
+    _read(lines, batch)
+    return batch
+
+
 def _unfence(lines: list[str]) -> None:
     """Blank out a surrounding ``` fence. Its end may be missing; a fence elsewhere is left to be refused."""
     first = next((i for i, line in enumerate(lines) if line.strip(" \t\r")), None)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
     from mcp_types import Tool
 
+    from pinfold.memory import Memory
     from pinfold.operations import Operation
-    from pinfold.session import Memory
 
 INSTRUCTIONS = (
     "Memory shared by the agents of this project. Before costly work (a search, download, analysis, slow tool) call peek with a key, or with the tool and "
@@ -281,8 +281,9 @@ def _serve(options: Any, wire: Wire) -> int:
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
+    from pinfold.arguments import check_session_name
     from pinfold.errors import Broken, ConfigurationError, PinfoldError, Refused
-    from pinfold.session import Memory, check_session_name
+    from pinfold.memory import Memory
 
     try:
         session = check_session_name(options.session) if options.session else None

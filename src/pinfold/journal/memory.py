@@ -46,17 +46,19 @@ class MemoryJournal:
 
     def read(self, session: str, after: int, limit: int | None = None) -> list[Record]:
         kept = self._kept.get(session)
-        if kept is None or not kept.records:
+        records = kept.records if kept else []  # one look: trim replaces the list
+        if not records:
             return []
-        start = max(0, after + 1 - kept.records[0].seq)
-        return kept.records[start : None if limit is None else start + limit]
+        start = max(0, after + 1 - records[0].seq)
+        return records[start : None if limit is None else start + limit]
 
     def append(self, session: str, after: int, after_hash: bytes, records: Sequence[Record], blobs: Mapping[bytes, bytes]) -> Conflict | None:
         with self._changed:
-            kept = self._kept.get(session) or self._kept.setdefault(session, _Kept())
+            kept = self._kept.get(session) or _Kept()
             last = kept.records[-1] if kept.records else Record(0, GENESIS, b"")
             if (last.seq, last.hash) != (after, after_hash):
                 return Conflict(self.read(session, after))
+            self._kept[session] = kept
             for sha256, body in blobs.items():
                 kept.blobs[sha256] = (body, self.now_ms())
             kept.records.extend(records)
@@ -78,12 +80,13 @@ class MemoryJournal:
 
     def save_snapshot(self, session: str, snapshot: Snapshot) -> None:
         with self._changed:
-            kept = self._kept.setdefault(session, _Kept())
-            kept.snapshots = sorted([snapshot, *(s for s in kept.snapshots if s.seq != snapshot.seq)], key=lambda s: -s.seq)[:2]
+            kept = self._kept.get(session)
+            if kept is not None:
+                kept.snapshots = sorted([snapshot, *(s for s in kept.snapshots if s.seq != snapshot.seq)], key=lambda s: -s.seq)[:2]
 
     def begin(self, session: str, last: Record, snapshot: Snapshot, blobs: Mapping[bytes, bytes]) -> bool:
         with self._changed:
-            if session in self._kept:
+            if self.info(session) is not None:
                 return False
             kept = self._kept[session] = _Kept()
             kept.records, kept.snapshots = [last], [snapshot]
@@ -135,7 +138,9 @@ class MemoryJournal:
 
     def put_derived(self, session: str, name: str, body: bytes) -> None:
         with self._changed:
-            self._kept.setdefault(session, _Kept()).derived[name] = body
+            kept = self._kept.get(session)
+            if kept is not None:
+                kept.derived[name] = body
 
     def get_derived(self, session: str, name: str) -> bytes | None:
         kept = self._kept.get(session)
@@ -152,7 +157,7 @@ class MemoryJournal:
         return [info for name in sorted(self._kept) if (info := self.info(name)) is not None]
 
     def incarnations(self, name: str) -> list[str]:
-        return [session for session in list(self._kept) if session == name or session.startswith(f"{name}@")]
+        return [session for session, kept in list(self._kept.items()) if kept.records and (session == name or session.startswith(f"{name}@"))]
 
     def info(self, session: str) -> SessionInfo | None:
         kept = self._kept.get(session)

@@ -6,10 +6,10 @@ from typing import Any
 
 from pinfold import limits
 from pinfold.errors import Refused
-from pinfold.operations.table import Call, Operation, Param, key_of, part_of, shown, whole_ms
-from pinfold.session import Session, Steps
+from pinfold.operations.table import Call, Operation, Param, key_of, part_of, whole_ms
 from pinfold.state.outcomes import Claimed, Hit, Miss, Pending, Rejected
 from pinfold.state.value import check_key
+from pinfold.steps import Steps
 
 _KEY = Param("key", "str", "what the work is called; or give tool and arguments", None, positional=True)
 _TOOL = Param("tool", "str", "or: the tool about to be called", None, told=False)
@@ -111,18 +111,19 @@ def _peek(
 ) -> dict[str, Any] | Steps[dict[str, Any]]:
     name = check_key(key_of(key, tool, arguments))
     if claim or wait_s > 0:
-        return _peek_steps(call.session, name, claim, lease_s, wait_s, offset, limit_bytes)
-    return _found(call.session.peek(name), offset, limit_bytes)
+        return _peek_steps(call, name, claim, lease_s, wait_s, offset, limit_bytes)
+    return _found(call, call.session.peek(name), offset, limit_bytes)
 
 
-def _peek_steps(session: Session, key: str, claim: bool, lease_s: float, wait_s: float, offset: int, limit_bytes: int | None) -> Steps[dict[str, Any]]:
+def _peek_steps(call: Call, key: str, claim: bool, lease_s: float, wait_s: float, offset: int, limit_bytes: int | None) -> Steps[dict[str, Any]]:
+    session = call.session
     found = yield from session._claim_steps(key, lease_s, wait_s, None) if claim else session._peek_steps(key, wait_s)
-    return _found(found, offset, limit_bytes)
+    return _found(call, found, offset, limit_bytes)
 
 
-def _found(found: Hit | Pending | Claimed | Rejected | Miss, offset: int, limit_bytes: int | None) -> dict[str, Any]:
+def _found(call: Call, found: Hit | Pending | Claimed | Rejected | Miss, offset: int, limit_bytes: int | None) -> dict[str, Any]:
     if isinstance(found, Hit):
-        return {"hit": True, **part_of(found.value, offset, limit_bytes), "index": found.index}
+        return {"hit": True, **part_of(found.value, offset, limit_bytes, call.shown), "index": found.index}
     if isinstance(found, Pending):
         return {"hit": True, "status": "pending", "promise_id": found.promise_id, "lease_left_s": _s(found.lease_left_s)}
     if isinstance(found, Claimed):
@@ -160,7 +161,7 @@ def _resolve(
     if wait_s > 0:
         return _wait(call, promise_id, wait_s)
     known = session.promise(promise_id)
-    result: dict[str, Any] = {"status": known.status, "promise_id": promise_id, "payload": shown(known.payload)}
+    result: dict[str, Any] = {"status": known.status, "promise_id": promise_id, "payload": call.shown(known.payload)}
     if known.status == "rejected":
         result["reason"] = known.reason
     if known.lease_left_s is not None:
@@ -169,12 +170,12 @@ def _resolve(
 
 
 def _wait(call: Call, key: str, timeout_s: float) -> Steps[dict[str, Any]]:
-    return _waited((yield from call.session._wait_steps(check_key(key), timeout_s)), key)
+    return _waited(call, (yield from call.session._wait_steps(check_key(key), timeout_s)), key)
 
 
-def _waited(outcome: Hit | Rejected | Pending | Miss, key: str) -> dict[str, Any]:
+def _waited(call: Call, outcome: Hit | Rejected | Pending | Miss, key: str) -> dict[str, Any]:
     if isinstance(outcome, Hit):
-        return {"status": "resolved", "promise_id": key, "payload": shown(outcome.value)}
+        return {"status": "resolved", "promise_id": key, "payload": call.shown(outcome.value)}
     if isinstance(outcome, Rejected):
         return {"status": "rejected", "promise_id": key, "payload": None, "reason": outcome.reason}
     if isinstance(outcome, Pending):
@@ -281,6 +282,7 @@ ROWS = (
         cli=("session open", "session resume"),
         text=_told_open,
         idempotent=True,
+        summary="start or resume one; without ID a new name is minted",
         result='status "initialized"|"resumed", session_id, silo_size, ttl_s, seq',
     ),
     Operation(
@@ -294,6 +296,7 @@ ROWS = (
         mcp="memory_status",
         cli=("status", "session current"),
         text=_told_status,
+        summary="counts of slots, promises, hits, and what was saved",
         result="short_term{slots, silo_size, bytes, hits, misses, evicted}, promises{pending, resolved, rejected}, "
         "promotion_threshold, seq, expires_at, ledger{executions_avoided, waits_joined}",
         slow=True,
@@ -311,6 +314,7 @@ ROWS = (
         text=_told_list,
         is_empty=lambda result: not result["sessions"],
         store=True,
+        summary="the sessions of this store",
         result="sessions[]{session_id, seq, size_bytes, created_at, last_used_at, expires_at}, total",
         slow=True,
     ),
@@ -327,6 +331,7 @@ ROWS = (
         text=lambda result: f"{result['status']} {result['session_id']}",
         is_empty=lambda result: result["status"] == "absent",
         destructive=True,
+        summary="end one; restorable for seven days",
         result='status "ended"|"absent", session_id',
     ),
     Operation(
@@ -338,6 +343,7 @@ ROWS = (
         python="Memory.restore",
         cli=("session restore",),
         text=lambda result: f"restored {result['session_id']} seq={result['seq']}",
+        summary="bring an ended one back",
         result='status "restored", session_id, seq',
     ),
     Operation(
@@ -352,6 +358,7 @@ ROWS = (
         cli=("flush",),
         text=lambda result: f"flushed {result['cleared_count']}",
         destructive=True,
+        summary="empty the silo; promises in flight stay",
         result='status "flushed", cleared_count',
     ),
     Operation(
@@ -370,6 +377,7 @@ ROWS = (
         cli=("log",),
         text=_told_log,
         is_empty=lambda result: not result["entries"],
+        summary="who changed what",
         result="entries[]{seq, at, actor?, request_id?, changes[]}, next_after",
         slow=True,
     ),
@@ -386,7 +394,7 @@ ROWS = (
             _LEASE,
             _WAIT,
             Param("offset", "int", "next_offset of a long value", 0),
-            Param("limit_bytes", "int", "longest part", limits.PEEK_PART_BYTES, cli_default=None, mcp=False),
+            Param("limit_bytes", "int", "longest part", limits.PEEK_PART_BYTES, cli_default=2**53, mcp=False),
         ),
         handler=_peek,
         python="peek",
@@ -394,6 +402,7 @@ ROWS = (
         mcp="peek",
         cli=("peek",),
         is_empty=lambda result: "value" not in result,
+        summary="look: the value, or who is at work on it",
         result="{hit:true, value, index} | {hit:true, status:pending, promise_id, lease_left_s} | {hit:false} | {hit:false, claimed:true, promise_id, token}",
         writes=lambda arguments: bool(arguments.get("claim")),
     ),
@@ -407,6 +416,7 @@ ROWS = (
         cli=("claim",),
         text=_told_claim,
         is_empty=lambda result: "value" not in result and not result.get("claimed"),
+        summary="own the work unless it is done or in flight",
         result="as peek with claim",
     ),
     Operation(
@@ -429,6 +439,7 @@ ROWS = (
         cli=("set",),
         text=_told_set,
         idempotent=True,
+        summary="store a result; wakes those who wait",
         result='status "stored", index, evicted?',
     ),
     Operation(
@@ -450,6 +461,7 @@ ROWS = (
         cli=("resolve",),
         text=_told_resolve,
         is_empty=lambda result: result["status"] in ("pending", "unknown"),
+        summary="settle a claim with a result or an --error",
         result='status "resolved"|"pending"|"rejected"|"unknown", promise_id, payload?, reason?, index?',
         writes=lambda arguments: arguments.get("payload") is not None or arguments.get("error") is not None,
     ),
@@ -461,7 +473,8 @@ ROWS = (
         handler=_wait,
         python="wait",
         cli=("wait",),
-        is_empty=lambda result: result["status"] in ("pending", "unknown"),
+        is_empty=lambda result: result["status"] != "resolved",
+        summary="wait until the work on a key is settled",
         result="as resolve",
     ),
     Operation(
@@ -480,6 +493,7 @@ ROWS = (
         cli=("renew",),
         text=lambda result: f"renewed {result['promise_id']} lease_left={result['lease_left_s']:g}s",
         idempotent=True,
+        summary="keep a claim while the work goes on",
         result='status "renewed", promise_id, lease_left_s',
     ),
     Operation(
@@ -499,6 +513,7 @@ ROWS = (
         text=lambda result: "\n".join(f"{result['status'].replace('_', ' ')} {key}" for key in result["keys"]),
         is_empty=lambda result: not result["keys"],
         destructive=True,
+        summary="remove keys",
         result='status "dropped"|"would_drop", keys[]',
     ),
     Operation(
@@ -539,6 +554,7 @@ ROWS = (
         cli=("keys",),
         text=lambda result: "\n".join(result["keys"]),
         is_empty=lambda result: not result["keys"],
+        summary="the keys that are there",
         result="keys[], total, next_cursor?",
     ),
 )

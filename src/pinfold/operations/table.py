@@ -7,7 +7,6 @@ wait returns steps (a generator of the session's), which `run` drives in this th
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from types import GeneratorType
 from typing import Any
@@ -16,7 +15,9 @@ import msgspec
 
 from pinfold.call_key import call_key
 from pinfold.errors import Refused
-from pinfold.session import Memory, Session, _drive, _drive_async, _no_work
+from pinfold.memory import Memory
+from pinfold.session import Session
+from pinfold.steps import drive, drive_async, no_work
 
 REQUIRED: Any = object()
 
@@ -27,8 +28,9 @@ class Param(msgspec.Struct, frozen=True):
     """One argument. kind: str, int, float, bool, seconds, object, strings (a list), any (JSON).
 
     On the command line seconds need a unit (90s, 60m, 2h). positional: given by place there. cli: its flag where that
-    differs from the name, "" for none. mcp: whether an MCP tool shows it.
-    told: whether a model is shown doc; not where the name says it, since every listed word is read at every turn.
+    differs from the name, "" for none. file: text that may also come from --file or standard input there (kind any always
+    may). mcp: whether an MCP tool shows it. told: whether a model is shown doc; not where the name says it, since every
+    listed word is read at every turn.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Param(msgspec.Struct, frozen=True):
     mcp: bool = True
     cli_default: Any = REQUIRED
     told: bool = True
+    file: bool = False
 
     @property
     def required(self) -> bool:
@@ -62,8 +65,9 @@ class Operation(msgspec.Struct, frozen=True):
     """One row. toolsets: S standard, C core, P pmll, M memnet, A all only, "" no MCP tool. store: works on no session.
 
     doc is what a model reads: when to call it, and what comes back. cli: the verb (two words for a group), "" for none.
-    text: the result as words for a terminal, where plain lines say it better than JSON. mcp_text: the same for a model.
-    writes: whether a call with these arguments changes anything, where that depends on them. slow: reads more than RAM.
+    summary: the line of `pinfold --help`, where the first sentence of doc is not it. text: the result as words for a
+    terminal, where plain lines say it better than JSON. mcp_text: the same for a model. writes: whether a call with these
+    arguments changes anything, where that depends on them. slow: reads more than RAM.
     """
 
     name: str
@@ -82,6 +86,7 @@ class Operation(msgspec.Struct, frozen=True):
     idempotent: bool = False
     store: bool = False
     result: str = ""
+    summary: str = ""
     mcp_text: Callable[[Any], str] | None = None
     writes: Callable[[dict[str, Any]], bool] | None = None
     slow: bool = False
@@ -100,10 +105,21 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class Call:
-    """One call of an operation: the store, the session it names (opened when it is first used), and the door's default."""
+    """One call of an operation: the store, the session it names (opened when it is first used), and the door's default.
 
-    def __init__(self, memory: Memory, session_id: str | None, *, default_session: Callable[[], str] | None = None) -> None:
+    as_shown: how values stand in the result; JSON by default, a door that prints bytes takes them as they are.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        session_id: str | None,
+        *,
+        default_session: Callable[[], str] | None = None,
+        as_shown: Callable[[Any], Any] | None = None,
+    ) -> None:
         self.memory = memory
+        self.shown = as_shown or shown
         self._session_id = session_id
         self._default_session = default_session
         self._session: Session | None = None
@@ -126,12 +142,12 @@ class Call:
 def run(operation: Operation, call: Call, arguments: dict[str, Any]) -> Any:
     """Return the result of an operation. Raises Refused `bad_arguments` for an argument it does not have or lacks, or of a wrong type."""
     result = start(operation, call, arguments)
-    return _drive(result, call.session, _no_work) if type(result) is GeneratorType else result
+    return drive(result, call.session, no_work) if type(result) is GeneratorType else result
 
 
 async def finish(started: Any, call: Call) -> Any:
     """Return the result of what `start` returned, waiting on the event loop. A claim won after a cancellation is given back."""
-    return await _drive_async(started, call.session, None) if type(started) is GeneratorType else started
+    return await drive_async(started, call.session, None) if type(started) is GeneratorType else started
 
 
 def waits(started: Any) -> bool:
@@ -189,10 +205,14 @@ def key_of(key: str | None, tool: str | None, arguments: dict[str, Any] | None) 
 
 def shown(value: Any) -> Any:
     """Return a value as JSON shows it: bytes as {"base64": …}."""
-    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+    if isinstance(value, bytes):
+        from binascii import b2a_base64
+
+        return {"base64": b2a_base64(value, newline=False).decode()}
+    return value
 
 
-def part_of(value: Any, offset: int, limit_bytes: int | None) -> dict[str, Any]:
+def part_of(value: Any, offset: int, limit_bytes: int | None, shown: Callable[[Any], Any] = shown) -> dict[str, Any]:
     """Return {"value"} or, where it is longer than limit_bytes, a part of it with offset, next_offset and size_bytes.
 
     Text is cut between characters; JSON in parts is its text; offsets count UTF-8 bytes.

@@ -11,7 +11,10 @@ weighs every line it considers.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from operator import mul
+
+from pinfold.errors import ConfigurationError, Refused
 
 FEATURES = (
     "lower runs", "lower chars", "capital runs", "capital chars", "digit groups", "sign runs", "sign threes", "blanks", "newline",
@@ -85,7 +88,8 @@ def _foreign_features(text: str) -> tuple[float, ...]:
 
 def raw(text: str) -> float:
     """Return the estimate before rounding and margin."""
-    return sum(map(mul, features(text), WEIGHTS))
+    total: float = sum(map(mul, features(text), WEIGHTS))
+    return total
 
 
 def line_tokens(line: str) -> float:
@@ -96,3 +100,20 @@ def line_tokens(line: str) -> float:
 def estimate(text: str) -> int:
     """Return the tokens of a text, rounded up."""
     return -int(-raw(text) * MARGIN // 1)
+
+
+def counter_of(name: str) -> Callable[[str], float]:
+    """Return what counts the tokens a line and its newline add: "est", or "o200k" exactly (extra `tokens`).
+
+    Raises Refused `bad_argument`, ConfigurationError where the extra is missing.
+    """
+    if name == "est":
+        return line_tokens
+    if name != "o200k":
+        raise Refused(f"there is no counter {name!r}", code="bad_argument", hint="est, or o200k")
+    try:
+        import bpe_openai
+    except ImportError as error:
+        raise ConfigurationError("the exact counter is not installed", code="missing_extra", hint="pip install 'pinfold[tokens]'") from error
+    encoding = bpe_openai.get_encoding("o200k_base")
+    return lambda line: float(len(encoding.encode(line + "\n")))

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -87,14 +88,16 @@ class Silo:
         return slot
 
     def expired(self, now_ms: int) -> Iterator[str]:
-        """Yield the keys past their expiry, in a deterministic order. O(expired): walks only the top of the heap."""
+        """Yield the keys past their expiry, each once, in a deterministic order. O(expired): walks only the top of the heap."""
         heap, todo = self.expiry, [0]
+        found: set[str] = set()
         while todo:
             at = todo.pop()
             if at < len(heap) and heap[at][0] <= now_ms:
                 at_ms, key = heap[at]
                 slot = self.slots.get(key)
-                if slot is not None and slot.expires_at_ms == at_ms:
+                if slot is not None and slot.expires_at_ms == at_ms and key not in found:
+                    found.add(key)
                     yield key
                 todo += (2 * at + 2, 2 * at + 1)
 
@@ -121,6 +124,8 @@ class Silo:
             if len(self.expiry) > 64 + 4 * len(self.slots):  # replaced times pile up: rebuild, amortised O(1)
                 self.expiry = [(s.expires_at_ms, k) for k, s in self.slots.items() if s.expires_at_ms is not None]
                 heapify(self.expiry)
+        if self.expiry:
+            self._settle_heap()
 
     def _drop(self, key: str) -> None:
         old = self.slots.pop(key, None)
@@ -192,11 +197,16 @@ def decide_store(
     facts: list[Fact] = []
     evicted: list[str] = []
     if old is None and silo.silo_size is not None:
-        evicted = _victims(silo, recency, key, len(silo.slots) + 1 - silo.silo_size, is_claimed)
-        facts += [{"f": "slot.drop", "k": victim, "why": "evicted"} for victim in evicted]
+        over = len(silo.slots) + (key not in silo.slots) - silo.silo_size
+        if over > 0:
+            dead = set(islice(silo.expired(now_ms), limits.HOUSEKEEP_PER_TURN)) - {key}  # these leave with this entry anyway
+            evicted = _victims(recency, dead | {key}, over - len(dead), is_claimed)
+            facts += [{"f": "slot.drop", "k": victim, "why": "evicted"} for victim in evicted]
     need = silo.inline_bytes + key_bytes(key) + inline_bytes(value)
     if need > limits.SILO_INLINE_BYTES or type(value) is Blob:
-        _check_room(silo, key, value, evicted)
+        expired = [k for k in silo.expired(now_ms) if k != key] if need > limits.SILO_INLINE_BYTES else []
+        _check_room(silo, key, value, [*evicted, *expired])
+        facts += [{"f": "slot.drop", "k": k, "why": "expired"} for k in expired]
     put: Fact = {"f": "slot.put", "k": key, "i": index, **value_fields(value)}
     if expires_at_ms is not None:
         put["x"] = expires_at_ms
@@ -204,20 +214,20 @@ def decide_store(
     return facts, index, evicted
 
 
-def _victims(silo: Silo, recency: Recency, key: str, count: int, is_claimed: Callable[[str], bool]) -> list[str]:
-    """Return up to count least recently used keys. The new key itself and claimed keys are passed over."""
+def _victims(recency: Recency, spared: set[str], count: int, is_claimed: Callable[[str], bool]) -> list[str]:
+    """Return up to count least recently used keys. Spared and claimed keys are passed over."""
     found: list[str] = []
     if count > 0:
         for victim in recency.order:
-            if victim != key and not is_claimed(victim):
+            if victim not in spared and not is_claimed(victim):
                 found.append(victim)
                 if len(found) == count:
                     break
     return found
 
 
-def _check_room(silo: Silo, key: str, value: Stored, evicted: list[str]) -> None:
-    going = [(k, silo.slots[k].value) for k in dict.fromkeys((*evicted, key)) if k in silo.slots]
+def _check_room(silo: Silo, key: str, value: Stored, leaving: list[str]) -> None:
+    going = [(k, silo.slots[k].value) for k in dict.fromkeys((*leaving, key)) if k in silo.slots]
     inline = silo.inline_bytes - sum(key_bytes(k) + inline_bytes(old) for k, old in going) + key_bytes(key) + inline_bytes(value)
     large = silo.blob_bytes - sum(old.size for _, old in going if type(old) is Blob) + (value.size if type(value) is Blob else 0)
     for name, need, limit in (
