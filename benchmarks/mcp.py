@@ -103,7 +103,7 @@ def bench_mcp(repeats: int = 7) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/bench.db"
         commands = {
-            "pinfold": [sys.executable, "-m", "pinfold.doors.mcp", "--store", store, "--session", "bench"],
+            "pinfold": [sys.executable, "-m", "pinfold", "mcp", "--store", store, "--session", "bench"],
             "bare": [sys.executable, "-c", BARE],
             "bare_lowlevel": [sys.executable, "-c", BARE_LOW],
         }
