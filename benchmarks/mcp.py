@@ -1,6 +1,7 @@
 """The MCP door beside a bare server on the same SDK: start to `tools/list`, and the round trip of one read.
 
-Both are driven over stdio by the same few lines of raw JSON-RPC, in turns, so that a busy machine slows both.
+Both are driven over stdio by the same few lines of raw JSON-RPC, in turns, so that a busy machine slows both;
+the processor time of a whole short life (start, `tools/list`, end) is given too, since it is quieter there.
 Run: python -m benchmarks.mcp [repeats]
 """
 
@@ -85,14 +86,16 @@ class Peer:
     def call(self, name: str, arguments: dict[str, Any]) -> None:
         assert not self.ask("tools/call", {"name": name, "arguments": arguments}).get("isError")
 
-    def end(self) -> float:
-        """Close stdin and return the seconds until the process is gone."""
+    def end(self) -> tuple[float, float]:
+        """Close stdin; return (seconds until the process is gone, seconds of processor time it took in all)."""
         began = time.perf_counter()
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
-        self.process.wait(30)
+        _, status, usage = os.wait4(self.process.pid, 0)
+        ended = time.perf_counter() - began
+        self.process.returncode = os.waitstatus_to_exitcode(status)
         self.process.stdout.close()
-        return time.perf_counter() - began
+        return ended, usage.ru_utime + usage.ru_stime
 
 
 def bench_mcp(repeats: int = 7) -> dict[str, Any]:
@@ -100,12 +103,13 @@ def bench_mcp(repeats: int = 7) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/bench.db"
         commands = {
-            "pinfold": [sys.executable, "-m", "pinfold.doors.mcp", "--store", store, "--session", "bench"],
+            "pinfold": [sys.executable, "-m", "pinfold", "mcp", "--store", store, "--session", "bench"],
             "bare": [sys.executable, "-c", BARE],
             "bare_lowlevel": [sys.executable, "-c", BARE_LOW],
         }
         starts: dict[str, list[float]] = {name: [] for name in commands}
         trips: dict[str, list[float]] = {name: [] for name in commands}
+        costs: dict[str, list[float]] = {name: [] for name in commands}
         ends: list[float] = []
         for _ in range(repeats):
             for name, command in commands.items():
@@ -113,7 +117,8 @@ def bench_mcp(repeats: int = 7) -> dict[str, Any]:
                 peer = Peer(command)
                 peer.begin()
                 starts[name].append(time.perf_counter() - began)
-                ended = peer.end()
+                ended, cpu_s = peer.end()
+                costs[name].append(cpu_s)
                 if name == "pinfold":
                     ends.append(ended)
         peers = {name: Peer(command) for name, command in commands.items()}
@@ -131,10 +136,12 @@ def bench_mcp(repeats: int = 7) -> dict[str, Any]:
     result: dict[str, Any] = {"repeats": repeats, "cores": os.cpu_count(), "end_s": round(statistics.median(ends), 3)}
     for name in commands:
         result[f"start_{name}_s"] = round(statistics.median(starts[name]), 3)
+        result[f"start_{name}_cpu_s"] = round(statistics.median(costs[name]), 3)
         result[f"peek_{name}_ms"] = round(statistics.median(trips[name]), 3)
         result[f"peek_{name}_p95_ms"] = round(statistics.quantiles(trips[name], n=20)[-1], 3)
     for bare in ("bare", "bare_lowlevel"):
         result[f"start_ratio_to_{bare}"] = round(statistics.median(a / b for a, b in zip(starts["pinfold"], starts[bare], strict=True)), 3)
+        result[f"start_cpu_ratio_to_{bare}"] = round(result["start_pinfold_cpu_s"] / result[f"start_{bare}_cpu_s"], 3)
         result[f"peek_ratio_to_{bare}"] = round(result["peek_pinfold_ms"] / result[f"peek_{bare}_ms"], 3)
     return result
 

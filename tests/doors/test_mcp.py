@@ -317,7 +317,7 @@ def test_the_listing_costs_few_tokens() -> None:
 
 
 def command(store: Path | str, *options: str) -> list[str]:
-    return ["-m", "pinfold.doors.mcp", "--store", f"sqlite:///{store}", "--session", "shared", *options]
+    return ["-m", "pinfold", "mcp", "--store", f"sqlite:///{store}", "--session", "shared", *options]
 
 
 @asynccontextmanager
@@ -531,8 +531,16 @@ def test_lines_of_any_length_and_lines_that_are_no_messages(tmp_path: Path) -> N
 
 def test_a_store_that_cannot_be_opened_is_said_on_stderr(tmp_path: Path) -> None:
     for store, status in (("nonsense://x", 2), ("sqlite:///", 2)):
-        ended = subprocess.run([sys.executable, "-m", "pinfold.doors.mcp", "--store", store], input=b"", capture_output=True, timeout=WAIT_S, check=False)
+        ended = subprocess.run([sys.executable, "-m", "pinfold", "mcp", "--store", store], input=b"", capture_output=True, timeout=WAIT_S, check=False)
         assert ended.returncode == status and ended.stdout == b"" and b"bad_url" in ended.stderr
+
+
+def test_thousands_of_calls_sent_before_an_answer_is_read_are_all_answered(tmp_path: Path) -> None:
+    server = Raw(tmp_path / "s.db").begin()
+    calls = [{"name": "peek", "arguments": {"key": f"k{n}"}} for n in range(5000)]
+    server.send(*({"jsonrpc": "2.0", "id": n, "method": "tools/call", "params": call} for n, call in enumerate(calls)))
+    assert sorted(server.answer()["id"] for _ in calls) == list(range(len(calls)))
+    assert server.rest() == ([], "")
 
 
 def test_the_door_s_key_of_a_call_is_the_library_s() -> None:
