@@ -1,12 +1,14 @@
-"""python -m benchmarks [--list] [--json] [--repeats N] [--no-peers] [NAME ...]"""
+"""python -m benchmarks [--list] [--json] [--repeats N] [--no-peers] [--cpu] [NAME ...]"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import json
+import os
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=7, help="rounds per comparison (default: 7)")
     parser.add_argument("--small", action="store_true", help="a hundredth of the work: to see that it runs, not for figures")
     parser.add_argument("--no-peers", action="store_true", help="install and run no peers")
+    parser.add_argument("--cpu", action="store_true", help="in-process figures in CPU time, where other programs compete for the cores")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.names if name not in BENCHES]:
         parser.error(f"no such bench: {', '.join(unknown)}; there are {', '.join(BENCHES)}")
@@ -32,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, bench in BENCHES.items():
             print(f"{name:<8} {(bench.__doc__ or '').splitlines()[0]}")
         return 0
+    if options.cpu:
+        os.environ[harness.CLOCK] = "cpu"  # for the peer's process too
+        harness.per_call_clock = time.process_time
     table = harness.Table(max(1, options.repeats), tell=harness.say)
     with tempfile.TemporaryDirectory(prefix="pinfold-bench-") as folder:
         about = {**harness.machine(folder), "pinfold": pinfold.__version__}

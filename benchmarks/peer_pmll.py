@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -21,15 +22,15 @@ _full: dict[int, PMMemoryStore] = {}
 
 
 def peek_hit(calls: int) -> float:
-    return us_per_call(lambda: _store.peek("hit"), calls)
+    return us_per_call(partial(_store.peek, "hit"), calls)
 
 
 def peek_miss(calls: int) -> float:
-    return us_per_call(lambda: _store.peek("miss"), calls)
+    return us_per_call(partial(_store.peek, "miss"), calls)
 
 
 def peek_context_hit(calls: int) -> float:
-    return us_per_call(lambda: peek_context("hit", "bench", _store, _registry), calls)
+    return us_per_call(partial(peek_context, "hit", "bench", _store, _registry), calls)
 
 
 def set_new(calls: int) -> float:
