@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -133,7 +133,8 @@ class FaultyJournal(MemoryJournal):
         self._dice = dice
         self._rates = dict(rates)
         self._interfere = interfere
-        self._told: Hashable = None
+        self._told: int | None = None
+        self._own = 0
         self.met = met if met is not None else Counter()
 
     @property
@@ -162,6 +163,7 @@ class FaultyJournal(MemoryJournal):
         if self._strikes("fail_before"):
             raise Unavailable("simulated: nothing was written", code="io_error")
         reply = self._inner.append(session, after, after_hash, records, blobs)
+        self._own += reply is None
         if self._strikes("duplicate"):
             reply = self._dice.choice([reply, self._inner.append(session, after, after_hash, records, blobs)])
         if self._strikes("crash_after"):
@@ -172,8 +174,7 @@ class FaultyJournal(MemoryJournal):
 
     def version(self, session: str) -> int:
         if self._told is None or not self._strikes("stale_hint"):
-            self._told = self._inner.version(session)
-        assert isinstance(self._told, int)
+            self._told = self._inner.version(session) - self._own  # as in SQLite, one's own commits change nothing
         return self._told
 
     def load_snapshots(self, session: str) -> list[Snapshot]:
@@ -311,6 +312,7 @@ class History:
         self.refused: set[str | bytes] = set()
         self.tokens: dict[tuple[str, int], str] = {}
         self.requests: list[Request] = []
+        self.refusal: Refused | None = None
         self.serial = 0
         self.steps = steps
         self.busy: list[Process] = []
@@ -354,12 +356,14 @@ class History:
         if others:
             self.busy.append(process)
             try:
+                self.observe()
                 self.step(self.dice.choice(others))
             finally:
                 self.busy.remove(process)
 
     def _act(self, process: Process, run: Callable[[Process], Any], value: str | bytes | None = None) -> Any:
         """Run one operation; note what became of it. None where it failed or was refused."""
+        self.refusal = None
         try:
             answer = run(process)
         except Crashed:
@@ -368,6 +372,7 @@ class History:
             return None
         except Refused as refused:
             self.observe()
+            self.refusal = refused
             if value is not None:
                 self.refused.add(value)
             if refused.code == "session_ended":
@@ -444,6 +449,7 @@ class History:
         known = request.request_id in self._oracle(journal_id).state.requests
         self.refused.discard(request.value or "")  # this attempt may succeed
         answer = self._act(process, lambda p: request.run(p.session), request.value)
+        _must(not (known and isinstance(answer, (Hit, Pending))), f"{request.request_id} was applied, and its retry answered {answer}")
         if answer is None or isinstance(answer, (AlreadyApplied, Hit, Pending)) or process.session._id != journal_id:
             return  # nobody knows, or nothing was written: a retry decides
         first = request.answers.setdefault(journal_id, answer)
@@ -480,13 +486,25 @@ class History:
         value, known = self._value(large=self.dice.random() < 0.1)
         how = self.dice.random()
         if how < 0.6:
-            settled = self._act(process, lambda p: p.session.fulfil(claim, value), known)
-            if settled is not None:
-                self._stands(process, claim.key, known, settled.index)
+            self._fulfil(process, claim.key, claim.token, value, known)
         elif how < 0.8:
             self._act(process, lambda p: p.session.reject(claim, f"failed {known!r}"))
         else:
             self._act(process, lambda p: p.session.release(claim))
+
+    def _fulfil(self, process: Process, key: str, token: int | None, value: Any, known: str | bytes) -> None:
+        session = process.session
+        settled = self._act(process, lambda p: p.session.fulfil(key, value, token=token), known)
+        if settled is not None:
+            self._stands(process, key, known, settled.index)
+        elif known in self.refused and process.session is session and self.refusal is not None and self.refusal.code != "session_ended":
+            state = self._oracle(session._id).state
+            try:
+                rules._held(state.silo, state.promises, key, token, process.now_ms())
+            except Refused as refused:
+                _must(refused.code == self.refusal.code, f"fulfil of {key} was refused with {self.refusal.code}, the journal says {refused.code}")
+            else:
+                raise InvariantBroken(f"fulfil of {key} was refused with {self.refusal.code}, the journal would have it")
 
     def renew(self, process: Process) -> None:
         held = [h for h in process.held if h.journal_id == process.session._id]
@@ -498,7 +516,7 @@ class History:
         """Somebody settles without the right token: refused, unless no claim is there."""
         key, (value, known) = self._key(), self._value()
         token = self.dice.choice([None, 1, 10_000])
-        self._act(process, lambda p: p.session.fulfil(key, value, token=token), known)
+        self._fulfil(process, key, token, value, known)
 
     def register(self, process: Process) -> None:
         key = self._key()
@@ -546,7 +564,7 @@ class History:
             replica.catch_up()
         for key, waiter in list(process.waiting):
             lapsed = not replica.state.promises.is_claimed(key, process.now_ms())
-            if waiter.outcome is not None or lapsed:
+            if (waiter.outcome is not None or lapsed) and (key, waiter) in process.waiting:  # a death in between empties it
                 process.waiting.remove((key, waiter))
                 replica.remove_waiter(key, waiter)
                 if lapsed and self.dice.random() < 0.7:
