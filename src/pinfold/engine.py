@@ -246,8 +246,9 @@ class Replica:
                 record = encode_entry(entry)
                 seen, self.seen = self.seen, None  # until it is applied, nobody may take RAM for the journal
                 conflict = self.journal.append(self.id, self.state.seq, self.state.hash, [record], blobs or {})
-                if conflict is None:
-                    break
+                rest: list[Record] = [] if conflict is None else conflict.missing[1:]
+                if conflict is None or (conflict.missing and conflict.missing[0].hash == record.hash):
+                    break  # the second: delivered twice, and what stands in the way is this very entry
                 if conflict.missing:
                     self._follow(conflict.missing)
                 else:
@@ -255,6 +256,8 @@ class Replica:
             else:
                 raise Busy(f"session {self.name!r}: {limits.TURN_ATTEMPTS} other writers were first", hint="try again")
             woken = self._apply(entry, record, cause)
+            if rest:
+                self._follow(rest)
             self.seen = seen
             if touched:
                 self.touches, self._touched_at = Touches(self.touches.last_used_ms), self.monotonic()
