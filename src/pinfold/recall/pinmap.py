@@ -34,7 +34,7 @@ LAW_SHARE = 0.2
 LEAST_LINE_TOKENS = 8
 """No present line is shorter: with less than this left nothing more is tried."""
 SMALL_BUDGET_TOKENS = 128
-"""Below this the footer leaves the etag to the structured answer: it would cost two rows."""
+"""Below this the footer leaves etag and cursor to the structured answer: they would cost the rows."""
 MISSES = 48
 """Rows in a row that did not fit before the rest is not tried."""
 _HUB = 1 / 24
@@ -374,9 +374,9 @@ class _Map:
             laws=(len(self.laws), len(self.graph.laws)) if self.page == 0 else None,
             tokens=(used, self.asked.budget_tokens),
             counter=self.asked.counter,
-            omitted_tokens=left_out,
+            omitted_tokens=0 if self.is_small else left_out,
             more={**({} if self.is_small else {"etag": f"{seq}.{digest}.{self.shown_digest()}"}), **({word: ""} if word else {})},
-            cursor=f"{seq}.{digest}.{self.page + 1}" if cursor else "",
+            cursor=f"{seq}.{digest}.{self.page + 1}" if cursor and not self.is_small else "",
         )
         counts = f" nodes={shown[0]}/{self.total_nodes or 9_999}{plus} edges={shown[1]}/{self.total_edges or 9_999}{plus} tokens="
         return text.replace(" tokens=", counts, 1)
