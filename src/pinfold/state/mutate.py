@@ -224,14 +224,14 @@ class _Document(Draft):
 
     def _create_node(self, op: Op) -> None:
         kind, id, fields, schema = op.kind, op.id, op.fields, self.schema
-        if id is None and op.label is None and not schema.kinds and not op.sums and kind not in RESERVED:
-            if _MEANT.isdisjoint(fields) and "" not in fields.values():
-                # The common line: nothing in it can be wrong.
-                id, number = self._mint(kind)
-                self.enter(Work("node", id, fields, op.line, NEW_BORN + self.created, None, kind, "", "", "", number))
-                self.unlabelled += 1
-                self.minted[f"#{self.unlabelled}"] = id
-                return
+        plain = id is None and op.label is None and not schema.kinds and not op.sums and kind not in RESERVED
+        if plain and _MEANT.isdisjoint(fields) and "" not in fields.values():
+            # The common line: nothing in it can be wrong.
+            id, number = self._mint(kind)
+            self.enter(Work("node", id, fields, op.line, NEW_BORN + self.created, None, kind, "", "", "", number))
+            self.unlabelled += 1
+            self.minted[f"#{self.unlabelled}"] = id
+            return
         problems = len(self.problems)
         if kind in RESERVED:
             hint = "an edge is + [source] --(relation)--> [target]" if kind == "EDG" else "choose another kind"
