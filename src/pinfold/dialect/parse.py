@@ -263,7 +263,9 @@ def _is_new(name: str | None) -> bool:
     return name is not None and (name == NEW or name.startswith("NEW:"))
 
 
-def _fields(raw: str, text: str, pos: int, number: int, problems: list[Problem]) -> tuple[dict[str, str], tuple[str, ...]]:
+def _fields(
+    raw: str, text: str, pos: int, number: int, problems: list[Problem], limit_bytes: int = limits.FIELD_VALUE_BYTES
+) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return key -> value from pos on, and the keys written with += or -= (their values are signed numbers)."""
     end = len(text)
     if text.find('"', pos) < 0 and end - pos < 4096:
@@ -306,7 +308,7 @@ def _fields(raw: str, text: str, pos: int, number: int, problems: list[Problem])
                 sums += (key,)
         if key in fields:
             problems.append(Problem(number, _start(raw) + m.start(1), "duplicate_field", f"{key} twice in one line", "a line says each field once"))
-        elif len(value) * 4 > limits.FIELD_VALUE_BYTES and len(value.encode("utf-8", "surrogatepass")) > limits.FIELD_VALUE_BYTES:
+        elif len(value) * 4 > limit_bytes and len(value.encode("utf-8", "surrogatepass")) > limit_bytes:
             message = f"the value of {key} is over FIELD_VALUE_BYTES = {limits.FIELD_VALUE_BYTES}"
             problems.append(
                 Problem(number, _start(raw) + m.start(1), "limit_exceeded", message, "a field is a fact; put the text in a file or a slot and name it")
@@ -373,11 +375,18 @@ def _unescape(value: str) -> str | int:
     return "".join(out)
 
 
-def fields_of(text: str) -> dict[str, str] | None:
-    """Return the fields of `key=value ; …` text, None where it is not that. For footers and snapshot heads."""
+def fields_of(text: str, limit_bytes: int = limits.FIELD_VALUE_BYTES) -> dict[str, str] | None:
+    """Return the fields of `key=value ; …` text, None where it is not that. For the heads and slots of a saved session."""
     problems: list[Problem] = []
-    fields, sums = _fields(text, text, 0, 1, problems)
+    fields, sums = _fields(text, text, 0, 1, problems, limit_bytes)
     return None if problems or sums else fields
+
+
+def parse_rows(lines: list[str]) -> Batch:
+    """Return the records of the lines of a saved session: no limit on their number, no fence, no BOM; line numbers are theirs."""
+    batch = Batch([], [], {}, [], len(lines))
+    _read(lines, batch)
+    return batch
 
 
 # --- what is wrong, and where ------------------------------------------------------------------------------------

@@ -34,7 +34,9 @@ LAW_SHARE = 0.2
 LEAST_LINE_TOKENS = 8
 """No present line is shorter: with less than this left nothing more is tried."""
 SMALL_BUDGET_TOKENS = 128
-"""Below this the footer leaves the etag to the structured answer: it would cost two rows."""
+"""Below this the footer leaves etag and cursor to the structured answer: they would cost the rows."""
+RIM_TOKENS = 16
+"""Tokens of a short node with its edge: a budget shows no more rim nodes than it holds of these."""
 MISSES = 48
 """Rows in a row that did not fit before the rest is not tried."""
 _HUB = 1 / 24
@@ -183,7 +185,9 @@ class _Map:
         self.total_nodes = 0
         self.total_edges = 0
         self.more = False
+        self.more_edges = False
         self.left_out = 0
+        self.costs: dict[str, float] = {}
 
     def lines(self) -> dict[str, str]:
         return {**self.laws, **self.nodes, **self.edges}
@@ -196,9 +200,10 @@ class _Map:
     def fill(self) -> None:
         asked = self.asked
         # The footer and the section names are paid for first.
-        self.room = asked.budget_tokens - self.count(self._footer("full", (9_999, 99_999), asked.budget_tokens, 99_999, True)) - 1.0
         rows = [check_anchor(self.graph, id, self.now_ms) for id in asked.anchors]
         items = self._ranked(rows)
+        shown = min(self.total_nodes, asked.budget_tokens), min(self.total_edges, asked.budget_tokens)
+        self.room = asked.budget_tokens - self.count(self._footer("full", shown, asked.budget_tokens, 99_999, True)) - 1.0
         done: set[str] = set()
         for page in range(self.page + 1):
             self.laws, self.nodes, self.edges, self.used, self.left_out = {}, {}, {}, 0.0, 0
@@ -217,7 +222,7 @@ class _Map:
         graph, asked, now_ms = self.graph, self.asked, self.now_ms
         relations = None if asked.relations is None else frozenset(asked.relations)
         kinds = None if asked.kinds is None else frozenset(asked.kinds)
-        most = (64 + min(asked.budget_tokens // LEAST_LINE_TOKENS, asked.max_rows)) * 2 * (self.page + 1)
+        most = (64 + min(asked.budget_tokens // LEAST_LINE_TOKENS, asked.max_rows)) * (self.page + 1)
         newest = max(graph.seq, 1)
         cost: dict[str, float] = {}
         shown: dict[str, None] = {}
@@ -268,7 +273,10 @@ class _Map:
             if not level:
                 break
         # Edges between nodes on the rim: nobody went along them, but both their ends may be shown.
-        for id in level:
+        # Only for as many rim nodes as could be shown.
+        rim = max(16, asked.budget_tokens // RIM_TOKENS) * (self.page + 1)
+        self.more_edges = self.more or len(level) > rim
+        for id in level[:rim]:
             if graph.degree(id) <= limits.WALK_FANOUT:
                 for edge, other in steps(graph, id, asked.direction, relations, now_ms):
                     if other in cost and edge.id not in taken:
@@ -288,10 +296,16 @@ class _Map:
 
     # --- which of them fit ------------------------------------------------------------------------------------------
 
+    def _cost(self, line: str) -> float:
+        cost = self.costs.get(line)
+        if cost is None:
+            cost = self.costs[line] = self.count(line)
+        return cost
+
     def _add(self, where: dict[str, str], id: str, line: str, limit: float) -> bool:
-        cost = self.count(line)
+        cost = self._cost(line)
         if not where:
-            cost += self.count("## Nodes")
+            cost += self._cost("## Nodes")
         if self.used + cost > limit:
             self.left_out += int(cost)
             return False
@@ -374,11 +388,11 @@ class _Map:
             laws=(len(self.laws), len(self.graph.laws)) if self.page == 0 else None,
             tokens=(used, self.asked.budget_tokens),
             counter=self.asked.counter,
-            omitted_tokens=left_out,
+            omitted_tokens=0 if self.is_small else left_out,
             more={**({} if self.is_small else {"etag": f"{seq}.{digest}.{self.shown_digest()}"}), **({word: ""} if word else {})},
-            cursor=f"{seq}.{digest}.{self.page + 1}" if cursor else "",
+            cursor=f"{seq}.{digest}.{self.page + 1}" if cursor and not self.is_small else "",
         )
-        counts = f" nodes={shown[0]}/{self.total_nodes or 9_999}{plus} edges={shown[1]}/{self.total_edges or 9_999}{plus} tokens="
+        counts = f" nodes={shown[0]}/{self.total_nodes}{plus} edges={shown[1]}/{self.total_edges}{'+' if self.more_edges else ''} tokens="
         return text.replace(" tokens=", counts, 1)
 
     def answer(self, word: str, delta: list[str] | None = None) -> PinMap:
@@ -386,7 +400,7 @@ class _Map:
         total_laws = sum(1 for law in self.graph.laws.values() if not self.graph.is_hidden(law, self.now_ms))
         shown = (len(self.nodes), len(self.edges))
         cursor = f"{_seq(self.graph, self.schema)}.{self.asked.digest()}.{self.page + 1}" if self.remaining and (self.nodes or self.edges) else ""
-        used = sum(map(self.count, lines))
+        used = sum(map(self._cost, lines))
         footer = self._footer(word, shown, self.asked.budget_tokens, self.left_out, bool(cursor))
         tokens = -int(-(used + self.count(footer)) // 1)
         if delta is not None and tokens > self.asked.budget_tokens:
@@ -399,7 +413,7 @@ class _Map:
             (len(self.laws), total_laws),
             (shown[0], self.total_nodes),
             (shown[1], self.total_edges),
-            self.more,
+            self.more or self.more_edges,
             cursor,
             (*self.laws, *self.nodes, *self.edges),
             delta is not None,

@@ -66,6 +66,8 @@ class Draft:
         self._base_edges: set[str] = set()
         self._adjacency: dict[str, dict[str, Work]] = {}
         self._triples: dict[tuple[str, str, str], Work] = {}
+        # Edges attached since somebody last asked for those of a node: most documents never ask.
+        self._unplaced: list[Work] = []
         self._counters: dict[str, int] = {}
         self._gone_numbers: dict[str, int] = {}
 
@@ -79,6 +81,7 @@ class Draft:
 
     def edges_of(self, id: str) -> list[Work | Edge]:
         """Return every edge of a node once, oldest first, hidden ones too."""
+        self._place()
         taken = self._base_edges
         found: list[Work | Edge] = [e for e in self.graph.edges_of(id) if e.id not in taken]
         found.extend(self._adjacency.get(id, {}).values())
@@ -143,17 +146,19 @@ class Draft:
 
     def attach(self, edge: Work) -> None:
         """Make an edge of the draft known at its ends."""
-        adjacency = self._adjacency
-        for end in (edge.src, edge.dst):
-            at = adjacency.get(end)
-            if at is None:
-                adjacency[end] = {edge.id: edge}
-            else:
-                at[edge.id] = edge
+        self._unplaced.append(edge)
         self._triples[(edge.src, edge.rel, edge.dst)] = edge
+
+    def _place(self) -> None:
+        adjacency = self._adjacency
+        for edge in self._unplaced:
+            for end in (edge.src, edge.dst):
+                adjacency.setdefault(end, {})[edge.id] = edge
+        self._unplaced.clear()
 
     def detach(self, edge: Work) -> None:
         """Take an edge of the draft away from its ends."""
+        self._place()
         for end in (edge.src, edge.dst):
             at = self._adjacency.get(end)
             if at is not None:

@@ -17,7 +17,7 @@ plain list until a node has more than HUB_EDGES edges.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from itertools import islice
@@ -257,20 +257,25 @@ class Graph:
             self._set_expiry(id, expires or "")
 
     def _attach(self, edge: Edge) -> None:
-        for index, end in ((self.out, edge.src), (self.into, edge.dst)):
-            edges = index.get(end)
-            if edges is None:
-                index[end] = [edge]
-            elif isinstance(edges, dict):
-                edges[edge.id] = edge
-                if index is self.out:
-                    self._triples[(edge.src, edge.rel, edge.dst)] = edge.id
-            else:
-                edges.append(edge)
-                if len(edges) > HUB_EDGES:
-                    index[end] = {e.id: e for e in edges}
-                    if index is self.out:
-                        self._triples.update(((e.src, e.rel, e.dst), e.id) for e in edges)
+        out, into = self.out.get(edge.src), self.into.get(edge.dst)
+        if out is None:
+            self.out[edge.src] = [edge]
+        elif isinstance(out, list) and len(out) < HUB_EDGES:
+            out.append(edge)
+        else:
+            if isinstance(out, list):
+                self._triples.update(((e.src, e.rel, e.dst), e.id) for e in out)
+                out = self.out[edge.src] = {e.id: e for e in out}
+            out[edge.id] = edge
+            self._triples[(edge.src, edge.rel, edge.dst)] = edge.id
+        if into is None:
+            self.into[edge.dst] = [edge]
+        elif isinstance(into, list) and len(into) < HUB_EDGES:
+            into.append(edge)
+        else:
+            if isinstance(into, list):
+                into = self.into[edge.dst] = {e.id: e for e in into}
+            into[edge.id] = edge
 
     def _detach(self, edge: Edge) -> None:
         for index, end in ((self.out, edge.src), (self.into, edge.dst)):
@@ -292,20 +297,33 @@ class Graph:
     # --- snapshots --------------------------------------------------------------------------------------------
 
     def dump(self) -> object:
-        """Return all of it in builtins: rows, order, counters, provenance, unknown keys."""
-        marks: dict[Mark, int] = {}
-        shapes: dict[tuple[str, ...], int] = {}
+        """Return all of it in builtins: rows, order, counters, provenance, unknown keys.
 
-        def head(row: Row) -> list[Any]:
-            return [row.id, shapes.setdefault(row.keys, len(shapes)), row.values, marks.setdefault(row.mark, len(marks)), row.born, row.extra]
-
-        nodes = [[*head(n), n.kind] for n in self.nodes.values()]
-        edges = [[*head(e), e.src, e.rel, e.dst] for e in self.edges.values()]
-        laws = [head(law) for law in self.laws.values()]
-        return {
-            "v": 1, "seq": self.seq, "born": self.born, "counters": dict(self.counters), "long_digits": dict(self.long_digits),
-            "marks": [list(m) for m in marks], "shapes": [list(s) for s in shapes], "nodes": nodes, "edges": edges, "laws": laws,
-        }  # fmt: skip
+        By columns, because a few long lists are several times faster to read back than a list for each row. keys, marks, names:
+        tables that the rows' shape, mark, kind and rel point into. values: those of all rows in a row. src, dst: the place of a node.
+        """
+        tables = _Tables()
+        nodes, edges, laws = list(self.nodes.values()), list(self.edges.values()), list(self.laws.values())
+        place = {node.id: at for at, node in enumerate(nodes)}
+        dumped: dict[str, Any] = {
+            "v": 1,
+            "seq": self.seq,
+            "born": self.born,
+            "counters": dict(self.counters),
+            "long_digits": dict(self.long_digits),
+            "nodes": {**tables.columns(nodes), "kind": [tables.name(n.kind) for n in nodes]},
+            "edges": {
+                **tables.columns(edges),
+                "src": [place.get(e.src, e.src) for e in edges],
+                "rel": [tables.name(e.rel) for e in edges],
+                "dst": [place.get(e.dst, e.dst) for e in edges],
+            },
+            "laws": tables.columns(laws),
+        }
+        dumped["marks"] = [list(mark) for mark in tables.marks]
+        dumped["shapes"] = [list(keys) for keys in tables.shapes]
+        dumped["names"] = list(tables.names)
+        return dumped
 
     @classmethod
     def load(cls, dumped: Any) -> Graph:
@@ -315,61 +333,96 @@ class Graph:
         graph.counters, graph.long_digits = dict(dumped["counters"]), dict(dumped["long_digits"])
         marks: list[Mark] = [(seq, at_ms, actor) for seq, at_ms, actor in dumped["marks"]]
         shapes = [graph._shape(tuple(keys)) for keys in dumped["shapes"]]
-        special = {i for i, keys in enumerate(shapes) if "recycle" in keys or "expires" in keys}
-        names = graph._names
-        nodes, out, into, triples = graph.nodes, graph.out, graph.into, graph._triples
-
-        def remember(row: Row) -> None:
-            graph._set_recycle(row.id, row.get("recycle"), row.get("expires"))
-
-        for id, shape, values, mark, born, extra, kind in dumped["nodes"]:
-            kind = names.setdefault(kind, kind)
-            node = nodes[id] = Node(id, shapes[shape], tuple(values), marks[mark], born, extra, kind)
-            index = graph.kinds.get(kind)
-            if index is None:
-                index = graph.kinds[kind] = {}
-            index[id] = None
-            if shape in special:
-                remember(node)
-        for id, shape, values, mark, born, extra, src, rel, dst in dumped["edges"]:
-            rel = names.setdefault(rel, rel)
-            if (at := nodes.get(src)) is not None:
-                src = at.id
-            if (at := nodes.get(dst)) is not None:
-                dst = at.id
-            edge = graph.edges[id] = Edge(id, shapes[shape], tuple(values), marks[mark], born, extra, src, rel, dst)
-            index = graph.relations.get(rel)
-            if index is None:
-                index = graph.relations[rel] = {}
-            index[id] = None
-            # Lists first, whatever their length: turning hubs into dicts once, below, is cheaper than asking each time.
-            edges = out.get(src)
-            if edges is None:
-                out[src] = [edge]
+        names: list[str] = [graph._names.setdefault(name, name) for name in dumped["names"]]
+        nodes, edges = graph.nodes, graph.edges
+        columns = dumped["nodes"]
+        indexes: list[dict[str, None]] = [{} for _ in names]
+        for id, keys, values, mark, born, kind in zip(*_columns(columns, shapes), columns["kind"], strict=True):
+            nodes[id] = Node(id, keys, values, marks[mark], born, None, names[kind])
+            indexes[kind][id] = None
+        graph.kinds = {names[n]: ids_of for n, ids_of in enumerate(indexes) if ids_of}
+        ids: list[str] = columns["id"]
+        columns = dumped["edges"]
+        indexes = [{} for _ in names]
+        # By the place of a node, not by its id: a list is reached without hashing, and most of the time goes here.
+        outs: list[list[Edge] | None] = [None] * len(ids)
+        intos: list[list[Edge] | None] = [None] * len(ids)
+        loose: list[Edge] = []
+        ends = zip(columns["src"], columns["rel"], columns["dst"], strict=True)
+        for (id, keys, values, mark, born), (src, rel, dst) in zip(zip(*_columns(columns, shapes), strict=True), ends, strict=True):
+            if isinstance(src, int) and isinstance(dst, int):
+                edge = edges[id] = Edge(id, keys, values, marks[mark], born, None, ids[src], names[rel], ids[dst])
+                at = outs[src]
+                if at is None:
+                    outs[src] = [edge]
+                else:
+                    at.append(edge)
+                at = intos[dst]
+                if at is None:
+                    intos[dst] = [edge]
+                else:
+                    at.append(edge)
             else:
-                edges.append(edge)  # type: ignore[union-attr]
-            edges = into.get(dst)
-            if edges is None:
-                into[dst] = [edge]
-            else:
-                edges.append(edge)  # type: ignore[union-attr]
-            if shape in special:
-                remember(edge)
-        for adjacency in (out, into):
-            for id, found in adjacency.items():
-                if len(found) > HUB_EDGES and isinstance(found, list):
-                    adjacency[id] = {e.id: e for e in found}
-                    if adjacency is out:
-                        triples.update(((e.src, e.rel, e.dst), e.id) for e in found)
-        for id, shape, values, mark, born, extra in dumped["laws"]:
-            law = graph.laws[id] = Law(id, shapes[shape], tuple(values), marks[mark], born, extra)
-            if shape in special:
-                remember(law)
+                src, dst = (ids[end] if isinstance(end, int) else end for end in (src, dst))
+                edge = edges[id] = Edge(id, keys, values, marks[mark], born, None, src, names[rel], dst)
+                loose.append(edge)
+            indexes[rel][id] = None
+        graph.relations = {names[n]: ids_of for n, ids_of in enumerate(indexes) if ids_of}
+        for index, lists in ((graph.out, outs), (graph.into, intos)):
+            for id, found in zip(ids, lists, strict=True):
+                if found is not None:
+                    index[id] = found if len(found) <= HUB_EDGES else {e.id: e for e in found}
+                    if index is graph.out and len(found) > HUB_EDGES:
+                        graph._triples.update(((e.src, e.rel, e.dst), e.id) for e in found)
+        for edge in loose:
+            graph._attach(edge)
+        columns = dumped["laws"]
+        for id, keys, values, mark, born in zip(*_columns(columns, shapes), strict=True):
+            graph.laws[id] = Law(id, keys, values, marks[mark], born, None)
+        special = {keys for keys in shapes if "recycle" in keys or "expires" in keys}
+        for rows, form in ((list(nodes.values()), "nodes"), (list(edges.values()), "edges"), (list(graph.laws.values()), "laws")):
+            for at, extra in dumped[form]["extra"].items():
+                rows[int(at)].extra = extra
+            if special:
+                for row in rows:
+                    if row.keys in special:
+                        graph._set_recycle(row.id, row.get("recycle"), row.get("expires"))
         return graph
 
     def copy(self) -> Graph:
         """Return a graph of its own with the same content. O(rows)."""
         return Graph.load(self.dump())
+
+
+class _Tables:
+    """What rows share, each thing once, while a graph is dumped."""
+
+    def __init__(self) -> None:
+        self.marks: dict[Mark, int] = {}
+        self.shapes: dict[tuple[str, ...], int] = {}
+        self.names: dict[str, int] = {}
+
+    def name(self, name: str) -> int:
+        return self.names.setdefault(name, len(self.names))
+
+    def columns(self, rows: Sequence[Row]) -> dict[str, Any]:
+        shapes, marks = self.shapes, self.marks
+        return {
+            "id": [row.id for row in rows],
+            "shape": [shapes.setdefault(row.keys, len(shapes)) for row in rows],
+            "values": [value for row in rows for value in row.values],
+            "mark": [marks.setdefault(row.mark, len(marks)) for row in rows],
+            "born": [row.born for row in rows],
+            # Keys of a map are text in every format a snapshot may take.
+            "extra": {str(at): row.extra for at, row in enumerate(rows) if row.extra},
+        }
+
+
+def _columns(columns: Any, shapes: list[tuple[str, ...]]) -> tuple[list[str], list[tuple[str, ...]], Iterator[tuple[str, ...]], list[int], list[int]]:
+    """Return ids, keys, values, marks and births of the rows of dumped columns."""
+    keys = [shapes[at] for at in columns["shape"]]
+    flat = iter(columns["values"])
+    return columns["id"], keys, (tuple(islice(flat, len(k))) for k in keys), columns["mark"], columns["born"]
 
 
 def _born(row: Row) -> int:
@@ -458,17 +511,22 @@ def _put_node(graph: Graph, fact: Fact, entry: Entry) -> None:
     node = graph.nodes.get(id)
     if node is None:
         graph.nodes[id] = Node(id, keys, values, mark, _birth(graph, fact), extra, kind)
-        graph.kinds.setdefault(kind, {})[id] = None
+        index = graph.kinds.get(kind)
+        if index is None:
+            index = graph.kinds[kind] = {}
+        index[id] = None
     else:
         if node.kind != kind:
             _unindex(graph.kinds, node.kind, id)
             graph.kinds.setdefault(kind, {})[id] = None
         node.keys, node.values, node.mark, node.extra, node.kind = keys, values, mark, extra, kind
-    graph._use(kind)
+    if kind not in graph.counters:
+        graph._use(kind)
     minted = fact.get("minted")
     if minted is not None and minted > graph.counters.get(kind, 0):
         graph.counters[kind] = minted
-    graph._set_recycle(id, fields.get("recycle"), fields.get("expires"))
+    if "recycle" in fields or "expires" in fields or graph.on_settle or graph.expiring:
+        graph._set_recycle(id, fields.get("recycle"), fields.get("expires"))
 
 
 def _put_edge(graph: Graph, fact: Fact, entry: Entry) -> None:
@@ -480,8 +538,10 @@ def _put_edge(graph: Graph, fact: Fact, entry: Entry) -> None:
     else:
         rel = graph._names.setdefault(rel, rel)
         # Share the nodes' own id strings: two references instead of two copies.
-        src = graph.nodes[src].id if src in graph.nodes else src
-        dst = graph.nodes[dst].id if dst in graph.nodes else dst
+        if (end := graph.nodes.get(src)) is not None:
+            src = end.id
+        if (end := graph.nodes.get(dst)) is not None:
+            dst = end.id
         if edge is None:
             edge = Edge(id, keys, values, mark, _birth(graph, fact), extra, src, rel, dst)
         else:
@@ -491,12 +551,16 @@ def _put_edge(graph: Graph, fact: Fact, entry: Entry) -> None:
             _unindex(graph.relations, edge.rel, id)
             edge.keys, edge.values, edge.mark, edge.extra, edge.src, edge.rel, edge.dst = keys, values, mark, extra, src, rel, dst
         graph.edges[id] = edge
-        graph.relations.setdefault(rel, {})[id] = None
+        index = graph.relations.get(rel)
+        if index is None:
+            index = graph.relations[rel] = {}
+        index[id] = None
         graph._attach(edge)
     minted = fact.get("minted")
     if minted is not None and minted > graph.counters.get("E", 0):
         graph.counters["E"] = minted
-    graph._set_recycle(id, fields.get("recycle"), fields.get("expires"))
+    if "recycle" in fields or "expires" in fields or graph.on_settle or graph.expiring:
+        graph._set_recycle(id, fields.get("recycle"), fields.get("expires"))
 
 
 def _put_law(graph: Graph, fact: Fact, entry: Entry) -> None:

@@ -40,6 +40,8 @@ from pinfold.state.schema import Kind, Schema, derive_id, kind_fact, near, near_
 RECYCLE = ("persistent", "delete_on_settle", "delete_on_expire")
 SETTLED = "settled"
 VERBS = ("mutate", "add", "update")
+_MEANT = frozenset({"id", "merge", "recycle", "ttl", "expires"})
+"""Keys that mean something beyond their value."""
 _HINTED = 20
 """Problems that get near ids: looking for them probes some thousand spellings."""
 
@@ -221,8 +223,16 @@ class _Document(Draft):
     # --- creates ------------------------------------------------------------------------------------------------
 
     def _create_node(self, op: Op) -> None:
-        problems = len(self.problems)
         kind, id, fields, schema = op.kind, op.id, op.fields, self.schema
+        plain = id is None and op.label is None and not schema.kinds and not op.sums and kind not in RESERVED
+        if plain and _MEANT.isdisjoint(fields) and "" not in fields.values():
+            # The common line: nothing in it can be wrong.
+            id, number = self._mint(kind)
+            self.enter(Work("node", id, fields, op.line, NEW_BORN + self.created, None, kind, "", "", "", number))
+            self.unlabelled += 1
+            self.minted[f"#{self.unlabelled}"] = id
+            return
+        problems = len(self.problems)
         if kind in RESERVED:
             hint = "an edge is + [source] --(relation)--> [target]" if kind == "EDG" else "choose another kind"
             self._problem(op, column_of_name(op.text, kind), "reserved_id", f"{kind} is no kind of yours", hint)
@@ -677,16 +687,16 @@ class _Document(Draft):
 
     def _resolve_ends(self) -> None:
         """Put ids for labels, and refuse edges whose ends are no nodes now."""
+        nodes, rows, plain = self.graph.nodes, self.rows, not self.graph.expiring
         for op, work in self.open_ends:
-            if work.gone:
+            src, dst = work.src, work.dst
+            if work.gone or (plain and src in nodes and dst in nodes and src not in rows and dst not in rows):
                 continue
-            ends: list[str] = []
-            for nth, end in enumerate((work.src, work.dst)):
-                got = self._end(op, end, 2 if nth and work.src == work.dst else 1)
-                ends.append(end if got is None else got)
-            if ends != [work.src, work.dst]:
+            new_src = self._end(op, src, 1) or src
+            new_dst = self._end(op, dst, 2 if src == dst else 1) or dst
+            if new_src != src or new_dst != dst:
                 self.detach(work)
-                work.src, work.dst = ends
+                work.src, work.dst = new_src, new_dst
                 self.attach(work)
 
     def _end(self, op: Op, end: str, nth: int) -> str | None:
