@@ -50,7 +50,8 @@ from pinfold.entry import Entry, Record, decode_entry
 from pinfold.errors import PinfoldError, Refused, Unavailable
 from pinfold.journal.base import Conflict, Snapshot
 from pinfold.journal.memory import MemoryJournal
-from pinfold.session import Memory, Session
+from pinfold.memory import Memory
+from pinfold.session import Session
 from pinfold.state import promises as rules
 from pinfold.state.outcomes import AlreadyApplied, Claimed, Hit, Miss, Pending
 from pinfold.state.session import SessionState, apply, state_hash
@@ -432,7 +433,6 @@ class History:
         """A set or claim with a request_id, to be sent again later."""
         key, (value, known) = self._key(), self._value()
         request_id = f"r{self.serial}"
-        run: Callable[[Session], Any]
         if self.dice.random() < 0.5:
             request = Request(request_id, lambda s: s.set(key, value, request_id=request_id), known)
         else:
