@@ -11,7 +11,11 @@ weighs every line it considers.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from importlib import import_module
 from operator import mul
+
+from pinfold.errors import ConfigurationError
 
 FEATURES = (
     "lower runs", "lower chars", "capital runs", "capital chars", "digit groups", "sign runs", "sign threes", "blanks", "newline",
@@ -97,3 +101,16 @@ def line_tokens(line: str) -> float:
 def estimate(text: str) -> int:
     """Return the tokens of a text, rounded up."""
     return -int(-raw(text) * MARGIN // 1)
+
+
+def o200k_counter() -> Callable[[str], float]:
+    """Return an exact counter for pin_map(count=…, counter="o200k"): tokens of a line and its newline.
+
+    A token never spans a line end and what follows it, so lines add up. Raises ConfigurationError without bpe-openai.
+    """
+    try:
+        bpe_openai = import_module("bpe_openai")
+    except ImportError as error:
+        raise ConfigurationError("the exact counter needs bpe-openai", hint="pip install 'pinfold[tokens]'") from error
+    encode = bpe_openai.get_encoding("o200k_base").encode_ordinary
+    return lambda line: float(len(encode(line + "\n")))
