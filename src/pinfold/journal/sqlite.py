@@ -80,7 +80,11 @@ class SqliteJournal:
             self._create_file()
         try:
             db = self._connect()
-            self._check_format(db)
+            try:
+                self._check_format(db)
+            except BaseException:
+                db.close()
+                raise
         except sqlite3.Error as error:
             _translate(error, self.path)
         self._db = db
