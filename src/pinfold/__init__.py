@@ -24,13 +24,17 @@ from pinfold.errors import (
 )
 
 if TYPE_CHECKING:
-    from pinfold.session import AsyncSession, Memory, Session
+    from pinfold.async_session import AsyncSession
+    from pinfold.memory import Memory
+    from pinfold.session import Session
     from pinfold.state.outcomes import Claimed, Hit, Miss, Pending, PromiseState, Rejected, Settled, Stored
 
 __version__ = "0.1.0"
 
 _LATER = {
-    "pinfold.session": ("AsyncSession", "Memory", "Session"),
+    "pinfold.async_session": ("AsyncSession",),
+    "pinfold.memory": ("Memory",),
+    "pinfold.session": ("Session",),
     "pinfold.state.outcomes": ("Claimed", "Hit", "Miss", "Pending", "PromiseState", "Rejected", "Settled", "Stored"),
 }
 """Public names that are loaded when first asked for, so that the command line starts before the engine does."""

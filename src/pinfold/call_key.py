@@ -44,11 +44,11 @@ def canonical_json(value: Any) -> str:
 def _write(value: Any, out: list[str]) -> None:
     kind = type(value)
     if kind is str:
-        out.append(_quoted(value))
+        out.append(_string(value))
     elif value is None or kind is bool:
         out.append("null" if value is None else "true" if value else "false")
     elif kind is int:
-        out.append(str(value))
+        out.append(_integer(value))
     elif kind is float:
         out.append(_number(value))
     elif isinstance(value, dict):
@@ -60,7 +60,8 @@ def _write(value: Any, out: list[str]) -> None:
             _write(item, out)
         out.append("]")
     elif isinstance(value, (str, int, float)):  # enums and other subclasses: by their plain value
-        _write(next(base for base in (str, int, float) if isinstance(value, base))(value), out)
+        base = next(base for base in (str, int, float) if isinstance(value, base))
+        _write(str.__str__(value) if base is str else base(value), out)  # str() of an enum is its name, not its value
     else:
         raise _not_json(f"a {kind.__module__}.{kind.__qualname__} is not JSON")
 
@@ -72,10 +73,25 @@ def _write_object(value: dict[Any, Any], out: list[str]) -> None:
     out.append("{")
     for place, name in enumerate(sorted(value, key=lambda n: n.encode("utf-16-be", "surrogatepass"))):
         out.append("," if place else "")
-        out.append(_quoted(name))
+        out.append(_string(str.__str__(name)))
         out.append(":")
         _write(value[name], out)
     out.append("}")
+
+
+def _string(value: str) -> str:
+    """Return a string as ECMAScript's well-formed JSON.stringify: what has no UTF-8 is escaped, nothing else beyond need."""
+    text = _quoted(value)
+    if text.isascii():
+        return text
+    return "".join(f"\\u{ord(char):04x}" if "\ud800" <= char <= "\udfff" else char for char in text)
+
+
+def _integer(value: int) -> str:
+    try:
+        return str(value)
+    except ValueError as error:  # more digits than Python converts
+        raise _not_json("an integer has thousands of digits") from error
 
 
 def _number(value: float) -> str:

@@ -25,9 +25,9 @@ from pinfold.errors import Busy, JournalCorrupt, PinfoldError, Refused, Unavaila
 from pinfold.journal.base import Journal, Snapshot
 from pinfold.state import promises as rules
 from pinfold.state.outcomes import AlreadyApplied, Miss, Rejected
-from pinfold.state.session import SessionState, apply, decode_snapshot, encode_snapshot
+from pinfold.state.session import SessionState, apply, blobs_in, decide_housekeep, decode_snapshot, encode_snapshot
 from pinfold.state.silo import Slot
-from pinfold.state.value import Blob, Stored, check_blob, stored_in, unpack_raw, unpack_value
+from pinfold.state.value import Blob, Stored, check_blob, unpack_raw, unpack_value, value_of
 
 try:
     from _weakrefset import WeakSet  # which threading has loaded; weakref itself is not needed
@@ -60,16 +60,23 @@ class Waiter:
         assert self._event is not None
         self._event.wait(timeout_s)
 
+    def wait_following(self, replica: Replica, timeout_s: float) -> None:
+        """Wait without a watcher thread: this one looks out for other processes meanwhile."""
+        until_s = replica.monotonic() + timeout_s
+        while self.outcome is None and (left_s := until_s - replica.monotonic()) > 0:
+            if replica.journal.wait(replica.id, replica.state.seq, min(left_s, 0.05)):
+                replica.catch_up()
+
 
 class Touches:
-    """Use that happened in this process and is not journaled yet."""
+    """Use that happened in this process and is not journaled yet. last_used_ms goes on from what was journaled before."""
 
-    __slots__ = ("avoided", "hits", "joined", "keys", "last_used_ms", "misses", "since")
+    __slots__ = ("_since_ms", "avoided", "hits", "joined", "keys", "last_used_ms", "misses")
 
-    def __init__(self) -> None:
+    def __init__(self, last_used_ms: int = 0) -> None:
         self.hits = self.misses = self.joined = self.avoided = 0
         self.keys: OrderedDict[str, None] = OrderedDict()
-        self.last_used_ms = 0
+        self.last_used_ms = self._since_ms = last_used_ms
 
     def fact(self) -> Fact | None:
         """Return the `touch` fact of all of it, None where nothing happened."""
@@ -77,7 +84,7 @@ class Touches:
         fact: Fact = {"f": "touch", "at": self.last_used_ms, **{name: count for name, count in counts.items() if count}}
         if self.keys:
             fact["keys"] = list(self.keys)
-        return fact if len(fact) > 2 or self.last_used_ms else None
+        return fact if len(fact) > 2 or self.last_used_ms > self._since_ms else None
 
 
 class Replica:
@@ -91,7 +98,7 @@ class Replica:
         self.lock = threading.RLock()
         self.seen: Hashable = None
         self.touches = Touches()
-        self._monotonic = monotonic
+        self.monotonic = monotonic
         self._waiters: dict[str, list[Waiter]] = {}
         self._watcher: threading.Thread | None = None
         self._blobs: OrderedDict[bytes, bytes] = OrderedDict()
@@ -106,22 +113,32 @@ class Replica:
         self.slots = state.silo.slots
         self._snapshot_seq, self._snapshot_bytes, self._tail_bytes = snapshot_seq, snapshot_bytes, tail_bytes
         self._check_at = snapshot_seq + limits.SNAPSHOT_MIN_ENTRIES
-        self._applied_at = self._monotonic()
+        self._anchor = (state.at_ms, self.monotonic())
+        self._torn = False
         self._settings_changed()
 
     def _settings_changed(self) -> None:
-        settings = self.state.settings
+        settings = self._settings = self.state.settings
         self.plain = settings.silo_size is None and settings.ttl_ms is None and settings.ended_at_ms is None
         """Whether a hit needs neither clock nor recency: the hot path of peek."""
 
     # --- time ---------------------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """Return the journal's time, carried on by the monotonic clock where it lies behind the last entry."""
-        now_ms = self.journal.now_ms()
-        if now_ms >= self.state.at_ms:
-            return now_ms
-        return self.state.at_ms + int((self._monotonic() - self._applied_at) * 1000)
+        """Return the journal's time; where that lies behind what was seen before, the last time goes on by the monotonic clock.
+
+        The anchor stays while it carries: moved with every entry it would lose the fraction of a ms each time, and a
+        session written to more often than that would stand still.
+        """
+        now_ms, now_s = self.journal.now_ms(), self.monotonic()
+        anchor_ms, anchor_s = self._anchor
+        carried_ms = anchor_ms + int((now_s - anchor_s) * 1000)
+        if now_ms < carried_ms:
+            return max(carried_ms, self.state.at_ms)
+        if now_ms < self.state.at_ms:
+            return self.state.at_ms
+        self._anchor = (now_ms, now_s)
+        return now_ms
 
     def is_over(self) -> bool:
         """Return whether the session was ended or its ttl ran out."""
@@ -135,32 +152,37 @@ class Replica:
         if version == self.seen:
             return
         with self.lock:
-            woken = self._follow(self.journal.read(self.id, self.state.seq))
+            self._read_on()
             self.seen = version
-        _wake(woken)
 
-    def _follow(self, records: list[Record]) -> list[tuple[Waiter, Any]]:
+    def _read_on(self) -> None:
+        if self._torn:
+            self._reload()
+        else:
+            self._follow(self.journal.read(self.id, self.state.seq))
+
+    def _follow(self, records: list[Record]) -> None:
         """Apply records after ours; where they do not follow, the history was replaced or trimmed: load anew."""
-        woken: list[tuple[Waiter, Any]] = []
         try:
             for record in records:
-                woken += self._apply(decode_entry(record), record)
+                _wake(self._apply(decode_entry(record), record))
         except JournalCorrupt:
-            self._install(*_load(self.journal, self.id))  # raises where the store itself is damaged
-            woken += self._settled_waiters()
-        return woken
+            self._reload()  # raises where the store itself is damaged
 
     def _apply(self, entry: Entry, record: Record, cause: BaseException | None = None) -> list[tuple[Waiter, Any]]:
+        self._torn = True  # an exception from outside (Ctrl-C) may fall anywhere in apply
         apply(self.state, entry, record.hash)
-        self._applied_at = self._monotonic()
+        self._torn = False
+        if entry.at_ms > self._anchor[0]:
+            now_s = self.monotonic()
+            if entry.at_ms > self._anchor[0] + int((now_s - self._anchor[1]) * 1000):
+                self._anchor = (entry.at_ms, now_s)
         self._tail_bytes += len(record.body)
-        woken: list[tuple[Waiter, Any]] = []
-        for fact in entry.facts:
-            if fact["f"] == "session.put":
-                self._settings_changed()
-            elif self._waiters:
-                woken += self._woken_by(fact, cause)
-        return woken
+        if self.state.settings is not self._settings:
+            self._settings_changed()
+        if not self._waiters:
+            return _NOBODY
+        return [woken for fact in entry.facts for woken in self._woken_by(fact, cause)]
 
     def _woken_by(self, fact: Fact, cause: BaseException | None) -> list[tuple[Waiter, Any]]:
         """Return who waits for what this fact settles, with the outcome: the value as of this entry, never an older one."""
@@ -172,8 +194,8 @@ class Replica:
             outcome = self.slots[key]
         elif fact["f"] == "promise.put" and fact["s"] == rules.REJECTED:
             outcome = cause or Rejected(key, fact["r"])
-        elif fact["f"] == "promise.put" and fact["s"] == rules.RESOLVED and key not in self.slots:
-            outcome = Slot(-1, stored_in(fact), None, 0)
+        elif fact["f"] == "promise.put" and fact["s"] == rules.RESOLVED and (payload := value_of(fact)) is not None:
+            outcome = Slot(-1, payload, None, 0)
         elif fact["f"] == "promise.drop":
             outcome = Miss()
         else:
@@ -194,11 +216,12 @@ class Replica:
         blobs: Mapping[bytes, bytes] | None = None,
         cause: BaseException | None = None,
         answer_type: Any = None,
+        over: bool = False,
     ) -> Any:
         """Return decide's answer once its facts are durable: the only way anything changes.
 
         blobs: the large values the facts name. cause: the exception handed to this process's waiters with a rejection.
-        answer_type: what a retried request_id's answer is converted to.
+        answer_type: what a retried request_id's answer is converted to. over: also where the session has ended.
         Raises what decide raises; Busy, Unavailable.
         """
         with self.journal.write_lock(self.id, limits.LOCK_WAIT_S), self.lock:
@@ -207,6 +230,8 @@ class Replica:
                     return self._answer_again(self.state.requests[request_id], answer_type)
                 now_ms = self.now_ms()
                 try:
+                    if not self.plain and not over:
+                        self._refuse_if_over(now_ms)
                     facts, answer = decide(self.state, now_ms)
                 except Refused:
                     if self._is_behind():
@@ -219,33 +244,49 @@ class Replica:
                 facts, touched = self._with_chores(facts, now_ms)
                 entry = Entry(self.state.seq + 1, self.state.hash, now_ms, request_id, actor, facts, answer if request_id else None)
                 record = encode_entry(entry)
+                seen, self.seen = self.seen, None  # until it is applied, nobody may take RAM for the journal
                 conflict = self.journal.append(self.id, self.state.seq, self.state.hash, [record], blobs or {})
-                if conflict is None:
-                    break
-                _wake(self._follow(conflict.missing) if conflict.missing else self._reload())
+                rest: list[Record] = [] if conflict is None else conflict.missing[1:]
+                if conflict is None or (conflict.missing and conflict.missing[0].hash == record.hash):
+                    break  # the second: delivered twice, and what stands in the way is this very entry
+                if conflict.missing:
+                    self._follow(conflict.missing)
+                else:
+                    self._reload(after_conflict=True)
             else:
                 raise Busy(f"session {self.name!r}: {limits.TURN_ATTEMPTS} other writers were first", hint="try again")
             woken = self._apply(entry, record, cause)
+            if rest:
+                self._follow(rest)
+            self.seen = seen
             if touched:
-                self.touches, self._touched_at = Touches(), self._monotonic()
+                self.touches, self._touched_at = Touches(self.touches.last_used_ms), self.monotonic()
         if woken:
             _wake(woken)
         if self.state.seq >= self._check_at:
             self._compact_if_due()
         return answer
 
+    def _refuse_if_over(self, now_ms: int) -> None:
+        if self.state.exists and self.state.is_over(now_ms, self.touches.last_used_ms):
+            raise Refused(
+                f"session {self.name!r} has ended",
+                code="session_ended",
+                hint="open it again for a new, empty one; `pinfold session restore` brings this one back",
+            )
+
     def _is_behind(self) -> bool:
         """Catch up and return whether that changed anything: a refusal or an answer without facts must not rest on old state."""
-        seq = self.state.seq
-        self.catch_up()
-        return self.state.seq != seq
+        seq, last = self.state.seq, self.state.hash
+        self._read_on()  # the journal itself, not its version: that is only a hint
+        return (self.state.seq, self.state.hash) != (seq, last)
 
     def _with_chores(self, facts: list[Fact], now_ms: int) -> tuple[list[Fact], bool]:
         """Return facts with what rides along: the session's beginning, removal of what expired, touches now and then."""
         if not self.state.exists and facts[0]["f"] != "session.put":
             facts = [{"f": "session.put", "created": now_ms}, *facts]
-        chores = rules.decide_housekeep(self.state.silo, self.state.promises, now_ms)
-        if self._monotonic() - self._touched_at >= limits.TOUCH_INTERVAL_S and (touch := self.touches.fact()):
+        chores = decide_housekeep(self.state, now_ms)
+        if self.monotonic() - self._touched_at >= self._touch_interval_s() and (touch := self.touches.fact()):
             return [*chores, *facts, touch], True
         return [*chores, *facts] if chores else facts, False
 
@@ -254,12 +295,29 @@ class Replica:
         records = self.journal.read(self.id, seq - 1, 1)
         if records and records[0].seq == seq:
             answer = decode_entry(records[0]).result
-            return answer if answer_type is None or answer is None else msgspec.convert(answer, answer_type)
+            try:
+                return answer if answer_type is None or answer is None else msgspec.convert(answer, answer_type)
+            except msgspec.ValidationError as error:
+                raise Refused(
+                    f"this request_id was used for something else, at entry {seq}", code="request_id_reused", hint="use a new one per request", seq=seq
+                ) from error
         return AlreadyApplied(seq)
 
-    def _reload(self) -> list[tuple[Waiter, Any]]:
+    def reload(self) -> None:
+        """Discard RAM, large values too, and load what the journal holds."""
+        with self.lock:
+            self._blobs.clear()
+            self._blob_bytes = 0
+            self._reload()
+
+    def _reload(self, after_conflict: bool = False) -> None:
+        before = self.state.seq, self.state.hash
         self._install(*_load(self.journal, self.id))
-        return self._settled_waiters()
+        if after_conflict and self.state.exists and before == (self.state.seq, self.state.hash):
+            raise JournalCorrupt(
+                f"session {self.id!r}: entry {self.state.seq}, which its snapshot ends with, is missing", seq=self.state.seq, hint="run `pinfold doctor`"
+            )
+        _wake(self._settled_waiters())
 
     # --- touches ------------------------------------------------------------------------------------------------
 
@@ -275,17 +333,22 @@ class Replica:
                     touches.keys[key] = None
                     touches.keys.move_to_end(key)
         if self.background and self._timer is None:
-            self._timer = threading.Timer(limits.TOUCH_INTERVAL_S, self.flush_touches)
+            self._timer = threading.Timer(self._touch_interval_s(), self.flush_touches)
             self._timer.daemon = True
             self._timer.start()
+
+    def _touch_interval_s(self) -> float:
+        """A ttl that slides must be journaled before it ends, or other processes would take the session for over."""
+        ttl_ms = self.state.settings.ttl_ms
+        return limits.TOUCH_INTERVAL_S if ttl_ms is None else min(limits.TOUCH_INTERVAL_S, ttl_ms / 3000)
 
     def flush_touches(self) -> None:
         """Journal what was touched, best effort: a read-only or busy store is no error here."""
         self._timer = None
         if self.state.exists and (touch := self.touches.fact()) is not None:
-            taken, self.touches = self.touches, Touches()
+            self.touches = Touches(self.touches.last_used_ms)
             try:
-                self.turn(lambda state, now_ms: ([] if state.is_over(now_ms, taken.last_used_ms) else [touch], None))
+                self.turn(lambda state, now_ms: ([touch], None))
             except PinfoldError:
                 pass
 
@@ -325,21 +388,26 @@ class Replica:
     # --- values -------------------------------------------------------------------------------------------------
 
     def value_of(self, stored: Stored) -> Any:
-        """Return the caller's value; a blob is fetched once and kept while there is room."""
+        """Return the caller's value; a large one is fetched once and kept while there is room."""
         if not isinstance(stored, Blob):
             return unpack_value(stored)
-        raw = self._blobs.get(stored.sha256)
+        return unpack_raw(self.raw_of(stored), stored.kind)
+
+    def raw_of(self, blob: Blob) -> bytes:
+        """Return the bytes of a large value. Raises JournalCorrupt where they are not there or do not match."""
+        raw = self._blobs.get(blob.sha256)
         if raw is None:
-            found = self.journal.get_blob(self.id, stored.sha256)
+            found = self.journal.get_blob(self.id, blob.sha256)
             if found is None:
-                raise JournalCorrupt(f"the large value {stored.sha256.hex()[:12]} is not in the store", code="blob_missing", hint="run `pinfold doctor`")
-            raw = check_blob(found, stored)
+                raise JournalCorrupt(f"the large value {blob.sha256.hex()[:12]} is not in the store", code="blob_missing", hint="run `pinfold doctor`")
+            raw = check_blob(found, blob)
             with self.lock:
-                self._blobs[stored.sha256] = raw
-                self._blob_bytes += len(raw)
+                if blob.sha256 not in self._blobs:  # another thread may have been as fast
+                    self._blobs[blob.sha256] = raw
+                    self._blob_bytes += len(raw)
                 while self._blob_bytes > limits.BLOB_CACHE_BYTES and self._blobs:
                     self._blob_bytes -= len(self._blobs.popitem(last=False)[1])
-        return unpack_raw(raw, stored.kind)
+        return raw
 
     # --- compaction ---------------------------------------------------------------------------------------------
 
@@ -350,7 +418,7 @@ class Replica:
         )
 
     def _rows(self) -> int:
-        return len(self.slots) + len(self.state.promises.by_key)
+        return len(self.slots) + len(self.state.promises.by_key) + len(self.state.graph)
 
     def _compact_if_due(self) -> None:
         self._check_at = self.state.seq + limits.SNAPSHOT_MIN_ENTRIES // 4
@@ -381,9 +449,14 @@ class Replica:
             self._compact_quietly()
 
     def after_fork(self) -> None:
+        if not self.lock.acquire(blocking=False):
+            self._torn = True  # another thread was in a turn: what it left half done is loaded anew
         self.lock, self._compacting = threading.RLock(), threading.Lock()
         self.seen, self._watcher, self._timer = None, None, None
         self._waiters, self.touches = {}, Touches()
+
+
+_NOBODY: list[tuple[Waiter, Any]] = []
 
 
 def _wake(woken: list[tuple[Waiter, Any]]) -> None:
@@ -439,17 +512,17 @@ def compact(journal: Journal, journal_id: str) -> tuple[int, int]:
     kept = journal.load_snapshots(journal_id)
     body = encode_snapshot(state)
     if state.exists and (not kept or kept[0].seq < state.seq):
-        journal.save_snapshot(journal_id, Snapshot(state.seq, hash_of(body), body, _blob_names(state)))
-    previous = kept[0].seq if kept else 0
-    up_to, blobs_up_to = _horizon(journal, journal_id, previous)
+        journal.save_snapshot(journal_id, Snapshot(state.seq, hash_of(body), body, blob_names(state)))
+    kept = journal.load_snapshots(journal_id)
+    up_to, blobs_up_to = _horizon(journal, journal_id, kept[1].seq if len(kept) > 1 else 0)
     journal.trim(journal_id, up_to, blobs_up_to)
     journal.collect_blobs(journal.now_ms() - limits.BLOB_GRACE_S * 1000)
     return state.seq, len(body)
 
 
-def _blob_names(state: SessionState) -> list[bytes]:
-    stored = [slot.value for slot in state.silo.slots.values()] + [p.payload for p in state.promises.by_key.values()]
-    return list(dict.fromkeys(value.sha256 for value in stored if type(value) is Blob))
+def blob_names(state: SessionState) -> list[bytes]:
+    """Return the SHA-256 of every large value a state names."""
+    return [blob.sha256 for blob in blobs_in(state)]
 
 
 def _horizon(journal: Journal, journal_id: str, newest_safe: int) -> tuple[int, int]:
@@ -530,9 +603,10 @@ class Engine:
         state = load_state(self.journal, source)
         body = encode_snapshot(state)
         last = self.journal.read(source, state.seq - 1, 1)
-        names = _blob_names(state)
+        names = blob_names(state)
         blobs = {sha256: raw for sha256 in names if (raw := self.journal.get_blob(source, sha256)) is not None}
-        self.journal.begin(copied, last[0], Snapshot(state.seq, hash_of(body), body, names), blobs)
+        if not self.journal.begin(copied, last[0], Snapshot(state.seq, hash_of(body), body, names), blobs):
+            raise Refused(f"a session {target!r} was made meanwhile", code="session_exists", hint="choose another name", session_id=target)
         return self.replica(target, incarnation_number(copied))
 
     def close(self) -> None:

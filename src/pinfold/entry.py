@@ -48,7 +48,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     result: Any = None
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True):
+class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An entry as a backend sees it: its seq, its hash, its bytes."""
 
     seq: int

@@ -82,7 +82,7 @@ class Unavailable(PinfoldError):
     maybe_applied = False
 
     def __init__(self, message: str, *, maybe_applied: bool = False, **rest: Any) -> None:
-        super().__init__(message, **rest)
+        super().__init__(message, maybe_applied=maybe_applied, **rest)
         self.maybe_applied = maybe_applied
 
 

@@ -104,7 +104,7 @@ def test_a_ruined_file_is_reported_not_started_over(tmp_path: Path, ruin: Callab
 
 def test_a_clock_that_was_wrong_once_is_named(tmp_path: Path) -> None:
     from pinfold.journal.sqlite import SqliteJournal
-    from pinfold.session import Memory
+    from pinfold.memory import Memory
 
     class Tomorrow(SqliteJournal):
         def now_ms(self) -> int:

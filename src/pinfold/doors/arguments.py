@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
         self._common = common = self.add_argument_group("flags of every command")
         common.add_argument("--session", metavar="NAME", help="the session; by default this folder's, see `pinfold where`")
         common.add_argument("--store", metavar="URL", help="the store; by default $PINFOLD_STORE, else the user's data folder")
-        common.add_argument("--actor", metavar="NAME", help="who writes, for the log; by default $PINFOLD_ACTOR")
+        common.add_argument("--actor", "--agent", metavar="NAME", help="who writes, for the log; by default $PINFOLD_ACTOR")
         common.add_argument("--json", action="store_true", help="print one JSON document")
         common.add_argument("--fail-on-miss", action="store_true", help="exit with 1 at a miss or an empty answer")
         common.add_argument("-h", "--help", action="store_true", help="print this text")
@@ -93,7 +93,7 @@ def flag_of(param: Param) -> str:
 
 def takes_id(verb: str, row: Operation) -> bool:
     """Return whether the verb takes the session by place: `session close ID`."""
-    return verb.startswith("session ") and not row.store and verb != "session current"
+    return verb.startswith("session ") and not row.store and verb != "session current" and not any(param.positional for param in row.params)
 
 
 def usage_of(verb: str, row: Operation) -> str:
@@ -121,13 +121,19 @@ def parser_of(verb: str, row: Operation) -> Parser:
     for param in row.params:
         if param.kind == "any" or param.file:
             group.add_argument("--file", metavar="F", help=f"read {param.name} from a file; `-` in its place reads standard input")
+            group.add_argument("--stdin", action="store_true", help=f"read {param.name} from standard input")
             if param.kind == "any":
                 group.add_argument("--json-value", action="store_true", help=f"{param.name} is JSON, not text")
+        if param.also:
+            group.add_argument(f"--{param.also}", dest=f"also_{param.name}", action="append", metavar="ID", help=f"{param.name}, by flag")
         flag = flag_of(param)
         if not flag:
             continue
         if param.kind == "bool":
             group.add_argument(flag, dest=param.name, action=argparse.BooleanOptionalAction if param.default is True else "store_true", help=param.doc)
+            continue
+        if param.repeat:
+            group.add_argument(flag, dest=param.name, action="append", metavar="TEXT", help=f"{param.doc}; may be repeated".replace("%", "%%"))
             continue
         # argparse formats help with %, and a default there is for people: the table's own is filled in by `run`.
         group.add_argument(
@@ -169,11 +175,18 @@ def _deal(row: Operation, parser: Parser, flags: argparse.Namespace, bare: list[
     for param in row.params:
         if not param.positional or (param.name == "key" and by_tool):
             continue
+        by_flag = getattr(flags, f"also_{param.name}", None)
         if param.kind == "strings":
-            arguments[param.name], place = bare[place:], len(bare)
+            arguments[param.name], place = [*(by_flag or []), *bare[place:]], len(bare)
             continue
-        if (param.kind == "any" or param.file) and flags.file is not None:
-            arguments[param.name] = _content(_from_file(flags.file, parser), param, flags, parser)
+        if by_flag:
+            if len(by_flag) > 1:
+                parser.error(f"--{param.also} was given twice")
+            arguments[param.name] = by_flag[0]
+            continue
+        if (param.kind == "any" or param.file) and (flags.file is not None or flags.stdin):
+            raw = _from_stdin() if flags.stdin else _from_file(flags.file, parser)
+            arguments[param.name] = _content(raw, param, flags, parser)
             continue
         if place == len(bare):
             if param.required or (param.name == "key" and _has_tool(row)):

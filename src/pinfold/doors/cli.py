@@ -189,7 +189,7 @@ def _run_row(verb: str, row: Operation, words: list[str]) -> int:
 
 def open_memory(common: Common) -> Any:
     """Return the store a command works on. It starts no threads: one command drives everything itself."""
-    from pinfold.session import Memory
+    from pinfold.memory import Memory
 
     return Memory(common.store, actor=common.actor or os.environ.get("PINFOLD_ACTOR") or None, background=False)
 
@@ -302,7 +302,13 @@ def report(error: PinfoldError, as_json: bool) -> int:
     elif as_json:
         write_json({"error": error.shape()})
         return _flushed(status_of(error))
-    say(f"pinfold: {error.code}: {error.message}" + (f"\n  {error.hint}" if error.hint else ""))
+    problems = error.shape().get("errors", ())
+    for row in problems:
+        say(f"{row['line']}:{row['column']} {row['code']} {row['message']}" + (f" | {row['hint']}" if row["hint"] else ""))
+    if problems:
+        say(f"pinfold: nothing was written: {len(problems)} problem{'s' if len(problems) > 1 else ''}")
+    else:
+        say(f"pinfold: {error.code}: {error.message}" + (f"\n  {error.hint}" if error.hint else ""))
     return status_of(error)
 
 

@@ -83,6 +83,12 @@ class Journal(Protocol):
     def begin(self, session: str, last: Record, snapshot: Snapshot, blobs: Mapping[bytes, bytes]) -> bool:
         """Begin a journal in the middle: with a snapshot, the record it ends with, and its blobs. False if session exists."""
 
+    def rewrite(self, session: str, after: int, after_hash: bytes, records: Sequence[tuple[Record, list[bytes]]], snapshots: Sequence[Snapshot]) -> bool:
+        """Replace all retained records (each with the blobs it names) and snapshots, leaving no byte of the old ones.
+
+        False, and nothing done, where the last record is no longer (after, after_hash).
+        """
+
     def trim(self, session: str, up_to: int, blobs_up_to: int) -> None:
         """Drop records with seq <= up_to and release the blobs named by records <= blobs_up_to.
 
@@ -95,8 +101,11 @@ class Journal(Protocol):
     def get_blob(self, session: str, sha256: bytes) -> bytes | None:
         """Return a blob's bytes, None where it is not there."""
 
-    def collect_blobs(self, put_before_ms: int) -> tuple[int, int]:
-        """Drop blobs put before then that no retained record or snapshot names. Return (how many, bytes)."""
+    def collect_blobs(self, put_before_ms: int, only: Sequence[bytes] | None = None) -> tuple[int, int]:
+        """Drop blobs (only these, if given) put before then that no retained record or snapshot names.
+
+        Return (how many, bytes).
+        """
 
     def put_derived(self, session: str, name: str, body: bytes) -> None:
         """Keep a cache that can be rebuilt; its content is verified by whoever reads it."""

@@ -35,8 +35,7 @@ class FileLock:
         """Return True once the lock is held, False where timeout_s ran out first."""
         if fcntl is None:
             return True
-        if self._fd < 0:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        self._open()
         pause_s, until = _FIRST_S, 0.0
         while True:
             try:
@@ -50,6 +49,23 @@ class FileLock:
                 pause_s = min(pause_s * 1.5, _LONGEST_S)
             else:
                 return True
+
+    def _open(self) -> int:
+        if self._fd < 0:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        return self._fd
+
+    def mark(self, made: bool) -> None:
+        """Note in the lock's file whether the file it guards was made: the one witness left where that file is emptied."""
+        fd = self._open()
+        os.ftruncate(fd, 0)
+        if made:
+            os.write(fd, b"made\n")
+            os.lseek(fd, 0, os.SEEK_SET)
+
+    def marked(self) -> bool:
+        """Return what `mark` noted last, in any process."""
+        return os.fstat(self._open()).st_size > 0
 
     def release(self) -> None:
         """Give the lock back."""

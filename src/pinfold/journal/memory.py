@@ -16,6 +16,9 @@ def _unix_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+_NO_LOCK: AbstractContextManager[Any] = nullcontext()
+
+
 class _Kept:
     __slots__ = ("blobs", "derived", "named", "records", "snapshots")
 
@@ -43,17 +46,19 @@ class MemoryJournal:
 
     def read(self, session: str, after: int, limit: int | None = None) -> list[Record]:
         kept = self._kept.get(session)
-        if kept is None or not kept.records:
+        records = kept.records if kept else []  # one look: trim replaces the list
+        if not records:
             return []
-        start = max(0, after + 1 - kept.records[0].seq)
-        return kept.records[start : None if limit is None else start + limit]
+        start = max(0, after + 1 - records[0].seq)
+        return records[start : None if limit is None else start + limit]
 
     def append(self, session: str, after: int, after_hash: bytes, records: Sequence[Record], blobs: Mapping[bytes, bytes]) -> Conflict | None:
         with self._changed:
-            kept = self._kept.setdefault(session, _Kept())
+            kept = self._kept.get(session) or _Kept()
             last = kept.records[-1] if kept.records else Record(0, GENESIS, b"")
             if (last.seq, last.hash) != (after, after_hash):
                 return Conflict(self.read(session, after))
+            self._kept[session] = kept
             for sha256, body in blobs.items():
                 kept.blobs[sha256] = (body, self.now_ms())
             kept.records.extend(records)
@@ -64,7 +69,7 @@ class MemoryJournal:
         return None
 
     def write_lock(self, session: str, timeout_s: float) -> AbstractContextManager[Any]:
-        return nullcontext()
+        return _NO_LOCK
 
     def version(self, session: str) -> int:
         return self._version
@@ -75,16 +80,30 @@ class MemoryJournal:
 
     def save_snapshot(self, session: str, snapshot: Snapshot) -> None:
         with self._changed:
-            kept = self._kept.setdefault(session, _Kept())
-            kept.snapshots = sorted([snapshot, *(s for s in kept.snapshots if s.seq != snapshot.seq)], key=lambda s: -s.seq)[:2]
+            kept = self._kept.get(session)
+            if kept is not None:
+                kept.snapshots = sorted([snapshot, *(s for s in kept.snapshots if s.seq != snapshot.seq)], key=lambda s: -s.seq)[:2]
 
     def begin(self, session: str, last: Record, snapshot: Snapshot, blobs: Mapping[bytes, bytes]) -> bool:
         with self._changed:
-            if session in self._kept:
+            if self.info(session) is not None:
                 return False
             kept = self._kept[session] = _Kept()
             kept.records, kept.snapshots = [last], [snapshot]
             kept.blobs = {sha256: (body, self.now_ms()) for sha256, body in blobs.items()}
+            self._version += 1
+            self._changed.notify_all()
+        return True
+
+    def rewrite(self, session: str, after: int, after_hash: bytes, records: Sequence[tuple[Record, list[bytes]]], snapshots: Sequence[Snapshot]) -> bool:
+        with self._changed:
+            kept = self._kept.get(session)
+            if kept is None or not kept.records or (kept.records[-1].seq, kept.records[-1].hash) != (after, after_hash):
+                return False
+            kept.records = [record for record, _ in records]
+            kept.named = {record.seq: names for record, names in records if names}
+            kept.snapshots = list(snapshots)
+            kept.derived.clear()
             self._version += 1
             self._changed.notify_all()
         return True
@@ -105,21 +124,23 @@ class MemoryJournal:
         found = kept.blobs.get(sha256) if kept else None
         return found[0] if found else None
 
-    def collect_blobs(self, put_before_ms: int) -> tuple[int, int]:
+    def collect_blobs(self, put_before_ms: int, only: Sequence[bytes] | None = None) -> tuple[int, int]:
         count = size = 0
         with self._changed:
             for kept in self._kept.values():
                 named = {sha256 for names in kept.named.values() for sha256 in names}
                 named.update(sha256 for snapshot in kept.snapshots for sha256 in snapshot.blobs)
                 for sha256, (body, at_ms) in list(kept.blobs.items()):
-                    if at_ms < put_before_ms and sha256 not in named:
+                    if at_ms < put_before_ms and sha256 not in named and (only is None or sha256 in only):
                         del kept.blobs[sha256]
                         count, size = count + 1, size + len(body)
         return count, size
 
     def put_derived(self, session: str, name: str, body: bytes) -> None:
         with self._changed:
-            self._kept.setdefault(session, _Kept()).derived[name] = body
+            kept = self._kept.get(session)
+            if kept is not None:
+                kept.derived[name] = body
 
     def get_derived(self, session: str, name: str) -> bytes | None:
         kept = self._kept.get(session)
@@ -136,7 +157,7 @@ class MemoryJournal:
         return [info for name in sorted(self._kept) if (info := self.info(name)) is not None]
 
     def incarnations(self, name: str) -> list[str]:
-        return [session for session in list(self._kept) if session == name or session.startswith(f"{name}@")]
+        return [session for session, kept in list(self._kept.items()) if kept.records and (session == name or session.startswith(f"{name}@"))]
 
     def info(self, session: str) -> SessionInfo | None:
         kept = self._kept.get(session)

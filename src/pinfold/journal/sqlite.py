@@ -13,7 +13,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -40,6 +41,7 @@ CREATE TABLE derived (session INTEGER NOT NULL, name TEXT NOT NULL, body BLOB NO
 
 _APPEND = """INSERT INTO entry SELECT ?1, ?2, ?3, ?4
  WHERE EXISTS (SELECT 1 FROM entry WHERE session = ?1 AND seq = ?5 AND hash = ?6)"""
+_THIS = "(SELECT id FROM session WHERE name = ?)"
 _APPEND_FIRST = """INSERT INTO entry SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM entry WHERE session = ?1)"""
 
 _abandoned: list[sqlite3.Connection] = []
@@ -72,32 +74,42 @@ class SqliteJournal:
         if self._db is not None:
             return self._db
         if self._closed:
-            raise Unavailable(f"the store {self.path} was closed", code="closed", hint="open a new Memory")
+            raise _closed(self.path)
         fresh = not os.path.exists(self.path)
         if not fresh and not os.access(self.path, os.W_OK):
             self.read_only = True
-        if fresh:
+        if fresh or os.path.getsize(self.path) == 0:
             self._create_file()
+        db: sqlite3.Connection | None = None
         try:
             db = self._connect()
-            try:
-                if not self.read_only:
-                    db.execute(f"PRAGMA synchronous = {'FULL' if self.durability == 'full' else 'NORMAL'}")
-                self._check_format(db)
-            except BaseException:
+            if not self.read_only:
+                db.execute(f"PRAGMA synchronous = {'FULL' if self.durability == 'full' else 'NORMAL'}")
+            self._check_format(db)
+        except BaseException as error:
+            if db is not None:
                 db.close()
-                raise
-        except sqlite3.Error as error:
-            _translate(error, self.path)
+            if isinstance(error, sqlite3.Error):
+                _translate(error, self.path)
+            raise
         self._db = db
         return db
 
     def _create_file(self) -> None:
+        """Make the file, unless it is there by now. An empty file where the lock file says that a store was made is damage.
+
+        SQLite would take it for a new database and throw its write-ahead log away.
+        """
         if self.read_only:
             raise ConfigurationError(f"there is no store at {self.path} to read", code="no_store", hint="check the path, or open it without mode=ro")
         try:
             os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # what agents remember is private
+            with self._creating():
+                if not os.path.exists(self.path):
+                    self._file_lock.mark(False)  # whoever removed a store meant it
+                    os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # what agents remember is private
+                elif os.path.getsize(self.path) == 0 and self._file_lock.marked():
+                    raise self._emptied()
         except OSError as error:
             raise ConfigurationError(f"no store can be made at {self.path}: {error.strerror}", code="bad_path", hint="choose a writable folder") from error
         kind = network_file_system(self.path)
@@ -125,20 +137,36 @@ class SqliteJournal:
         if version > STORE_FORMAT:
             raise NewerFormat(f"{self.path} has store format {version}, this pinfold knows {STORE_FORMAT}", hint="upgrade pinfold")
 
-    def _create_schema(self, db: sqlite3.Connection) -> None:
+    @contextmanager
+    def _creating(self) -> Iterator[None]:
         if not self._file_lock.acquire(limits.LOCK_WAIT_S):
             raise Busy(f"somebody else has been creating {self.path} for {limits.LOCK_WAIT_S:.0f} s", hint="try again")
         try:
+            yield
+        finally:
+            self._file_lock.release()
+
+    def _emptied(self) -> JournalCorrupt:
+        return JournalCorrupt(
+            f"the store {self.path} was emptied or cut: {self.path}.lock says that one was made here",
+            hint="bring a copy back; to begin anew, remove both files",
+            path=self.path,
+        )
+
+    def _create_schema(self, db: sqlite3.Connection) -> None:
+        with self._creating():
             if db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
                 return  # another process was first
             if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise ConfigurationError(f"{self.path} is somebody else's SQLite file", code="not_a_store", hint="choose another path; nothing was changed")
+            if self._file_lock.marked():
+                raise self._emptied()
             journal_mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             if journal_mode != "wal":
                 raise ConfigurationError(f"{self.path} cannot use a write-ahead log ({journal_mode})", code="no_wal", hint="keep the store on a local disk")
             db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {STORE_FORMAT}; COMMIT;")
-        finally:
-            self._file_lock.release()
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # from here on the file alone says what it is
+            self._file_lock.mark(True)
 
     # --- reading ------------------------------------------------------------------------------------------------
 
@@ -149,19 +177,15 @@ class SqliteJournal:
             except sqlite3.Error as error:
                 _translate(error, self.path)
 
-    def _id(self, session: str) -> int:
-        """Return the row id of a session, 0 where it has none yet."""
-        known = self._ids.get(session)
-        if known is None:
-            rows = self._rows("SELECT id FROM session WHERE name = ?", session)
-            if not rows:
-                return 0
-            known = self._ids[session] = rows[0][0]
-        return known
+    @staticmethod
+    def _id(db: sqlite3.Connection, session: str) -> int:
+        """Return the row id of a session, 0 where it has none. Never remembered across transactions: it may be dropped and begun anew."""
+        row = db.execute("SELECT id FROM session WHERE name = ?", (session,)).fetchone()
+        return row[0] if row else 0
 
     def read(self, session: str, after: int, limit: int | None = None) -> list[Record]:
-        sql = "SELECT seq, hash, body FROM entry WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
-        rows = self._rows(sql, self._id(session), after, -1 if limit is None else limit)
+        sql = f"SELECT seq, hash, body FROM entry WHERE session = {_THIS} AND seq > ? ORDER BY seq LIMIT ?"
+        rows = self._rows(sql, session, after, -1 if limit is None else limit)
         return [Record(*row) for row in rows]
 
     def version(self, session: str) -> int:
@@ -179,7 +203,7 @@ class SqliteJournal:
             version = self.version(session)
             if version != seen:
                 seen = version
-                if self._rows("SELECT 1 FROM entry WHERE session = ? AND seq > ? LIMIT 1", self._id(session), after):
+                if self._rows(f"SELECT 1 FROM entry WHERE session = {_THIS} AND seq > ? LIMIT 1", session, after):
                     return True
             left_s = until - time.monotonic()
             if left_s <= 0:
@@ -196,9 +220,10 @@ class SqliteJournal:
         return _WriteLock(self, timeout_s)
 
     def append(self, session: str, after: int, after_hash: bytes, records: Sequence[Record], blobs: Mapping[bytes, bytes]) -> Conflict | None:
-        known = self._id(session)
+        known = self._ids.get(session, 0)
         if known and after_hash != GENESIS and len(records) == 1 and not blobs:
-            # The common case is one statement, its own transaction: the check and the insert are one.
+            # The common case is one statement, its own transaction: the check and the insert are one. An id that was
+            # remembered too long does no harm here: the entry before is gone with its session.
             record = records[0]
             with self._db_lock:
                 try:
@@ -208,9 +233,7 @@ class SqliteJournal:
             return None if done == 1 else self._conflict(session, after)
         start = after
         with _Transaction(self) as db:
-            if not known:
-                db.execute("INSERT OR IGNORE INTO session (name) VALUES (?)", (session,))
-                known = db.execute("SELECT id FROM session WHERE name = ?", (session,)).fetchone()[0]
+            known = self._id(db, session) or db.execute("INSERT INTO session (name) VALUES (?)", (session,)).lastrowid or 0
             for record in records:
                 if not self._append_one(db, known, after, after_hash, record):
                     db.execute("ROLLBACK")
@@ -238,16 +261,18 @@ class SqliteJournal:
         _translate(error, self.path, committing=True)
 
     def _conflict(self, session: str, after: int) -> Conflict:
-        self._ids.pop(session, None)  # it may have been dropped and made anew
-        return Conflict(self.read(session, after))
+        missing = self.read(session, after)
+        if not missing:
+            self._ids.pop(session, None)  # it may have been dropped and made anew
+        return Conflict(missing)
 
     def load_snapshots(self, session: str) -> list[Snapshot]:
-        rows = self._rows("SELECT seq, hash, body FROM snapshot WHERE session = ? ORDER BY seq DESC LIMIT 2", self._id(session))
+        rows = self._rows(f"SELECT seq, hash, body FROM snapshot WHERE session = {_THIS} ORDER BY seq DESC LIMIT 2", session)
         return [Snapshot(*row) for row in rows]
 
     def begin(self, session: str, last: Record, snapshot: Snapshot, blobs: Mapping[bytes, bytes]) -> bool:
         with _Transaction(self) as db:
-            if self._id(session):
+            if self._id(db, session):
                 return False
             known = db.execute("INSERT INTO session (name) VALUES (?)", (session,)).lastrowid or 0
             db.execute("INSERT INTO entry VALUES (?, ?, ?, ?)", (known, last.seq, last.hash, last.body))
@@ -266,15 +291,34 @@ class SqliteJournal:
 
     def save_snapshot(self, session: str, snapshot: Snapshot) -> None:
         with _Transaction(self) as db:
-            known = self._id(session)
+            known = self._id(db, session)
+            if not known:
+                return  # dropped meanwhile
             self._put_snapshot(db, known, snapshot)
             kept = [row[0] for row in db.execute("SELECT seq FROM snapshot WHERE session = ? ORDER BY seq DESC LIMIT 2", (known,))]
             db.execute("DELETE FROM snapshot WHERE session = ? AND seq < ?", (known, kept[-1]))
             db.execute("DELETE FROM blob_ref WHERE session = ? AND snapshot = 1 AND seq < ?", (known, kept[-1]))
 
+    def rewrite(self, session: str, after: int, after_hash: bytes, records: Sequence[tuple[Record, list[bytes]]], snapshots: Sequence[Snapshot]) -> bool:
+        with _Transaction(self) as db:
+            known = self._id(db, session)
+            last = db.execute("SELECT seq, hash FROM entry WHERE session = ? ORDER BY seq DESC LIMIT 1", (known,)).fetchone()
+            if last != (after, after_hash):
+                return False
+            db.execute("PRAGMA secure_delete = ON")
+            for table in ("entry", "snapshot", "blob_ref", "derived"):
+                db.execute(f"DELETE FROM {table} WHERE session = ?", (known,))
+            db.executemany("INSERT INTO entry VALUES (?, ?, ?, ?)", [(known, r.seq, r.hash, r.body) for r, _ in records])
+            refs = [(known, r.seq, name) for r, names in records for name in names]
+            db.executemany("INSERT OR IGNORE INTO blob_ref VALUES (?, ?, 0, ?)", refs)
+            for snapshot in snapshots:
+                self._put_snapshot(db, known, snapshot)
+        self._rows("PRAGMA wal_checkpoint(TRUNCATE)")  # the old pages are in the log until then
+        return True
+
     def trim(self, session: str, up_to: int, blobs_up_to: int) -> None:
         with _Transaction(self) as db:
-            known = self._id(session)
+            known = self._id(db, session)
             last = db.execute("SELECT max(seq) FROM entry WHERE session = ?", (known,)).fetchone()[0] or 0
             db.execute("DELETE FROM entry WHERE session = ? AND seq <= ?", (known, min(up_to, last - 1)))
             db.execute("DELETE FROM blob_ref WHERE session = ? AND snapshot = 0 AND seq <= ?", (known, max(up_to, blobs_up_to)))
@@ -282,25 +326,29 @@ class SqliteJournal:
     def put_blob(self, session: str, sha256: bytes, body: bytes) -> None:
         with _Transaction(self) as db:
             self._put_blobs(db, {sha256: body})
+            db.execute("UPDATE blob SET put_at_ms = ? WHERE sha256 = ?", (self.now_ms(), sha256))  # young again: its record is still to come
 
     def get_blob(self, session: str, sha256: bytes) -> bytes | None:
         rows = self._rows("SELECT body FROM blob WHERE sha256 = ?", sha256)
         return rows[0][0] if rows else None
 
-    def collect_blobs(self, put_before_ms: int) -> tuple[int, int]:
+    def collect_blobs(self, put_before_ms: int, only: Sequence[bytes] | None = None) -> tuple[int, int]:
         unnamed = "FROM blob WHERE put_at_ms < ? AND NOT EXISTS (SELECT 1 FROM blob_ref WHERE blob_ref.sha256 = blob.sha256)"
         with _Transaction(self) as db:
-            count, size = db.execute(f"SELECT count(*), coalesce(sum(length(body)), 0) {unnamed}", (put_before_ms,)).fetchone()
-            if count:
-                db.execute(f"DELETE {unnamed}", (put_before_ms,))
-        return count, size
+            rows = db.execute(f"SELECT sha256, length(body) {unnamed}", (put_before_ms,)).fetchall()
+            gone = [(name, size) for name, size in rows if only is None or name in only]
+            db.executemany("DELETE FROM blob WHERE sha256 = ?", [(name,) for name, _ in gone])
+        if only is not None and gone:
+            self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        return len(gone), sum(size for _, size in gone)
 
     def put_derived(self, session: str, name: str, body: bytes) -> None:
         with _Transaction(self) as db:
-            db.execute("INSERT OR REPLACE INTO derived VALUES (?, ?, ?)", (self._id(session), name, body))
+            if known := self._id(db, session):
+                db.execute("INSERT OR REPLACE INTO derived VALUES (?, ?, ?)", (known, name, body))
 
     def get_derived(self, session: str, name: str) -> bytes | None:
-        rows = self._rows("SELECT body FROM derived WHERE session = ? AND name = ?", self._id(session), name)
+        rows = self._rows(f"SELECT body FROM derived WHERE session = {_THIS} AND name = ?", session, name)
         return rows[0][0] if rows else None
 
     def sessions(self) -> list[SessionInfo]:
@@ -313,19 +361,20 @@ class SqliteJournal:
         return [row[0] for row in rows]
 
     def info(self, session: str) -> SessionInfo | None:
-        known = self._id(session)
         rows = self._rows(
-            """SELECT max(seq), count(*), sum(length(body)),
-                      (SELECT coalesce(sum(length(body)), 0) FROM snapshot WHERE session = ?1),
-                      (SELECT coalesce(sum(length(body)), 0) FROM blob WHERE sha256 IN (SELECT sha256 FROM blob_ref WHERE session = ?1))
-               FROM entry WHERE session = ?1""",
-            known,
+            """WITH this AS (SELECT id FROM session WHERE name = ?)
+               SELECT max(seq), count(*), sum(length(body)),
+                      (SELECT coalesce(sum(length(body)), 0) FROM snapshot WHERE session = (SELECT id FROM this)),
+                      (SELECT coalesce(sum(length(body)), 0) FROM blob
+                       WHERE sha256 IN (SELECT sha256 FROM blob_ref WHERE session = (SELECT id FROM this)))
+               FROM entry WHERE session = (SELECT id FROM this)""",
+            session,
         )
         return None if rows[0][0] is None else SessionInfo(session, *rows[0])
 
     def drop(self, session: str) -> None:
         with _Transaction(self) as db:
-            known = self._id(session)
+            known = self._id(db, session)
             for table in ("entry", "snapshot", "blob_ref", "derived"):
                 db.execute(f"DELETE FROM {table} WHERE session = ?", (known,))
             db.execute("DELETE FROM session WHERE id = ?", (known,))
@@ -364,6 +413,10 @@ class _WriteLock:
         me = threading.get_ident()
         if journal._holder == me:
             return
+        if journal._closed:
+            raise _closed(journal.path)
+        if journal.read_only:
+            raise _read_only(journal.path)
         if not journal._turns.acquire(timeout=self._timeout_s):
             raise self._busy("another thread of this process")
         try:
@@ -434,6 +487,14 @@ class _Transaction:
         self._lock.__exit__(None, None, None)
 
 
+def _closed(path: str) -> Unavailable:
+    return Unavailable(f"the store {path} was closed", code="closed", hint="open a new Memory")
+
+
+def _read_only(path: str) -> Unavailable:
+    return Unavailable(f"the store {path} is read-only; nothing was written", code="read_only", hint="check its permissions, or open another store")
+
+
 def _translate(error: sqlite3.Error, path: str, *, committing: bool = False) -> NoReturn:
     """Raise the pinfold error that a driver's error means."""
     code = getattr(error, "sqlite_errorcode", None)
@@ -442,7 +503,7 @@ def _translate(error: sqlite3.Error, path: str, *, committing: bool = False) -> 
     if primary == sqlite3.SQLITE_FULL:
         raised = Unavailable(f"the disk under {path} is full; nothing was written", code="disk_full", hint="free some space and try again")
     elif primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
-        raised = Unavailable(f"the store {path} is read-only; nothing was written", code="read_only", hint="check its permissions, or open another store")
+        raised = _read_only(path)
     elif primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         raised = Busy(f"another program holds the store {path}", hint="try again")
     elif primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
@@ -450,7 +511,7 @@ def _translate(error: sqlite3.Error, path: str, *, committing: bool = False) -> 
     elif primary == sqlite3.SQLITE_CANTOPEN:
         raised = ConfigurationError(f"the store {path} cannot be opened", code="bad_path", hint="check the path and its permissions")
     elif isinstance(error, sqlite3.ProgrammingError):
-        raised = Unavailable(f"the store {path} was closed", code="closed", hint="open a new Memory")
+        raised = _closed(path)
     else:
         raised = Unavailable(f"the store {path} failed: {error}", code="io_error", hint="check the disk and try again", maybe_applied=committing)
     raise raised from error

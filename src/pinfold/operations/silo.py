@@ -8,24 +8,40 @@ from pinfold import limits
 from pinfold.errors import Refused
 from pinfold.operations.table import Call, Operation, Param, key_of, part_of, whole_ms
 from pinfold.state.outcomes import Claimed, Hit, Miss, Pending, Rejected
+from pinfold.state.value import check_key
+from pinfold.steps import Steps
 
-_KEY = Param("key", "str", "what the work is called", None, positional=True)
-_TOOL = Param("tool", "str", "or: the tool about to be called", None)
-_ARGUMENTS = Param("arguments", "object", "and its arguments, in any order", None)
-_TTL = Param("ttl_s", "seconds", "forget after", None, cli="ttl")
-_LEASE = Param("lease_s", "seconds", "how long the claim lasts unrenewed", limits.LEASE_MCP_S, cli="lease")
-_WAIT = Param("wait_s", "seconds", "wait for work in flight", 0, cli="wait")
-_TOKEN = Param("token", "int", "the claim's token", None)
+_KEY = Param("key", "str", "what the work is called; or give tool and arguments", None, positional=True)
+_TOOL = Param("tool", "str", "or: the tool about to be called", None, told=False)
+_ARGUMENTS = Param("arguments", "object", "and its arguments, in any order", None, told=False)
+_TTL = Param("ttl_s", "seconds", "forget after", None, cli="ttl", told=False)
+_LEASE = Param("lease_s", "seconds", "how long the claim lasts unrenewed", limits.LEASE_MCP_S, cli="lease", told=False)
+_WAIT = Param("wait_s", "seconds", "wait for work in flight", 0, cli="wait", told=False)
+_TOKEN = Param("token", "int", "the claim's token", None, told=False)
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------
 
 
-def _open(call: Call, silo_size: int | None, ttl_s: float | None, long_term: str | None, promote_after: int | None) -> dict[str, Any]:
+def _open(
+    call: Call,
+    silo_size: int | None,
+    ttl_s: float | None,
+    long_term: str | None,
+    promote_after: int | None,
+    schema: str | None,
+    map_file: str | None,
+    map_lines: list[str] | None,
+    seed_lines: list[str] | None,
+    allow_new_relation: bool,
+) -> dict[str, Any]:
     session = call.session
-    existed = session.status().seq > 0
+    existed = session._replica.state.exists
     wanted: dict[str, Any] = {"silo_size": silo_size, "ttl_s": ttl_s, "long_term": long_term, "promote_after": promote_after}
     session.configure(**{name: value for name, value in wanted.items() if value is not None})
+    document = "\n".join([*_declared(call, schema, map_file, map_lines), *(seed_lines or [])])
+    if document:
+        session.add(document, allow_new_relation=allow_new_relation)
     settings = session._replica.state.settings
     return {
         "status": "resumed" if existed else "initialized",
@@ -36,12 +52,36 @@ def _open(call: Call, silo_size: int | None, ttl_s: float | None, long_term: str
     }
 
 
+def _declared(call: Call, schema: str | None, map_file: str | None, map_lines: list[str] | None) -> list[str]:
+    """Return the SCHEMA lines of a schema text, or of a map in MemNet's words. Raises DocumentRefused."""
+    if map_file is None and not map_lines:
+        return [] if schema is None else [schema]
+    from pinfold.dialect.format import format_schema_kind
+    from pinfold.dialect.legacy import parse_map
+    from pinfold.portable import read_text
+    from pinfold.state.mutate import refuse
+
+    text = "\n".join([*([read_text(call.file(map_file))] if map_file is not None else []), *(map_lines or [])])
+    if text.lstrip("\ufeff \n").startswith("SCHEMA"):
+        return [text, *([schema] if schema else [])]
+    columns, problems = parse_map(text)
+    if problems:
+        raise refuse(problems)
+    lines = [format_schema_kind(kind, fields, False) for kind, fields in columns.items() if kind not in ("EDG", "LAW")]
+    return [*([schema] if schema else []), *lines]
+
+
+def _open_in_minutes(call: Call, ttl: float | None, **rest: Any) -> dict[str, Any]:
+    return _open(call, None, None if ttl is None else ttl * 60, None, None, None, None, **rest)
+
+
 def _info(call: Call) -> dict[str, Any]:
     status = call.session.status()
     return {
         "session_id": status.session_id,
         "short_term": status.short_term,
         "promises": status.promises,
+        "long_term": call.session.graph_counts(),
         "promotion_threshold": status.promotion_threshold,
         "seq": status.seq,
         "expires_at": whole_ms(status.expires_at),
@@ -106,9 +146,20 @@ def _peek(
     wait_s: float,
     offset: int,
     limit_bytes: int | None,
-) -> dict[str, Any]:
-    name = key_of(key, tool, arguments)
-    found = call.session.claim(name, lease_s, wait_s=wait_s) if claim else call.session.peek(name, wait_s=wait_s)
+) -> dict[str, Any] | Steps[dict[str, Any]]:
+    name = check_key(key_of(key, tool, arguments))
+    if claim or wait_s > 0:
+        return _peek_steps(call, name, claim, lease_s, wait_s, offset, limit_bytes)
+    return _found(call, call.session.peek(name), offset, limit_bytes)
+
+
+def _peek_steps(call: Call, key: str, claim: bool, lease_s: float, wait_s: float, offset: int, limit_bytes: int | None) -> Steps[dict[str, Any]]:
+    session = call.session
+    found = yield from session._claim_steps(key, lease_s, wait_s, None) if claim else session._peek_steps(key, wait_s)
+    return _found(call, found, offset, limit_bytes)
+
+
+def _found(call: Call, found: Hit | Pending | Claimed | Rejected | Miss, offset: int, limit_bytes: int | None) -> dict[str, Any]:
     if isinstance(found, Hit):
         return {"hit": True, **part_of(found.value, offset, limit_bytes, call.shown), "index": found.index}
     if isinstance(found, Pending):
@@ -120,7 +171,9 @@ def _peek(
     return {"hit": False}
 
 
-def _claim(call: Call, key: str | None, tool: str | None, arguments: dict[str, Any] | None, lease_s: float, wait_s: float) -> dict[str, Any]:
+def _claim(
+    call: Call, key: str | None, tool: str | None, arguments: dict[str, Any] | None, lease_s: float, wait_s: float
+) -> dict[str, Any] | Steps[dict[str, Any]]:
     return _peek(call, key, tool, arguments, True, lease_s, wait_s, 0, None)
 
 
@@ -131,7 +184,9 @@ def _set(
     return {"status": "stored", "index": stored.index, **({"evicted": stored.evicted} if stored.evicted else {})}
 
 
-def _resolve(call: Call, promise_id: str, payload: Any, error: str | None, token: int | None, wait_s: float, ttl_s: float | None) -> dict[str, Any]:
+def _resolve(
+    call: Call, promise_id: str, payload: Any, error: str | None, token: int | None, wait_s: float, ttl_s: float | None
+) -> dict[str, Any] | Steps[dict[str, Any]]:
     session = call.session
     if payload is not None and error is not None:
         raise Refused("a promise is resolved with a payload or rejected with an error, not both", code="bad_arguments", hint="pass one of them")
@@ -142,7 +197,7 @@ def _resolve(call: Call, promise_id: str, payload: Any, error: str | None, token
         session.reject(promise_id, error, token=token)
         return {"status": "rejected", "promise_id": promise_id, "reason": error}
     if wait_s > 0:
-        return _waited(call, session.wait(promise_id, wait_s), promise_id)
+        return _wait(call, promise_id, wait_s)
     known = session.promise(promise_id)
     result: dict[str, Any] = {"status": known.status, "promise_id": promise_id, "payload": call.shown(known.payload)}
     if known.status == "rejected":
@@ -152,8 +207,8 @@ def _resolve(call: Call, promise_id: str, payload: Any, error: str | None, token
     return result
 
 
-def _wait(call: Call, key: str, timeout_s: float) -> dict[str, Any]:
-    return _waited(call, call.session.wait(key, timeout_s), key)
+def _wait(call: Call, key: str, timeout_s: float) -> Steps[dict[str, Any]]:
+    return _waited(call, (yield from call.session._wait_steps(check_key(key), timeout_s)), key)
 
 
 def _waited(call: Call, outcome: Hit | Rejected | Pending | Miss, key: str) -> dict[str, Any]:
@@ -180,6 +235,13 @@ def _drop(call: Call, keys: list[str] | None, prefix: str | None, dry_run: bool)
     return {"status": "dropped", "keys": call.session.drop(*(keys or []), prefix=prefix).keys}
 
 
+def _forget(
+    call: Call, keys: list[str] | None, prefix: str | None, actor: str | None, older_than_s: float | None, dry_run: bool, erase: bool
+) -> dict[str, Any]:
+    gone = call.session.forget(*(keys or []), prefix=prefix, actor=actor, older_than_s=older_than_s, dry_run=dry_run, erase=erase)
+    return {"status": "would_forget" if dry_run else "forgotten", "keys": gone.keys, **({"erased": True} if gone.erased else {})}
+
+
 def _keys(call: Call, prefix: str, limit: int, cursor: int) -> dict[str, Any]:
     found = call.session.keys(prefix)
     page = found[cursor : cursor + limit]
@@ -200,13 +262,14 @@ def _told_open(result: dict[str, Any]) -> str:
 
 
 def _told_status(result: dict[str, Any]) -> str:
-    short, promises, ledger = result["short_term"], result["promises"], result["ledger"]
+    short, promises, ledger, graph = result["short_term"], result["promises"], result["ledger"], result["long_term"]
     size = "no limit" if short["silo_size"] is None else f"limit {short['silo_size']}"
     return "\n".join(
         (
             f"session   {result['session_id']}  seq {result['seq']}" + (f"  expires {result['expires_at']}" if result["expires_at"] else ""),
             f"silo      {short['slots']} slots ({size}), {short['bytes']} bytes, {short['evicted']} evicted",
             f"reads     {short['hits']} hits, {short['misses']} misses",
+            f"graph     {graph['nodes']} nodes, {graph['edges']} edges, {graph['laws']} laws",
             f"promises  {promises['pending']} pending, {promises['resolved']} resolved, {promises['rejected']} rejected",
             f"ledger    {ledger['executions_avoided']} executions avoided, {ledger['waits_joined']} waits joined",
         )
@@ -242,14 +305,36 @@ def _told_resolve(result: dict[str, Any]) -> str:
 
 ROWS = (
     Operation(
+        name="session_open",
+        access="write",
+        doc="Open a session with a map of its kinds; never wipes.",
+        params=(
+            Param("ttl", "float", "minutes after the last use until it ends", None, cli=""),
+            Param("map_lines", "strings", "@TAG: id|field|…, or SCHEMA lines", None, cli=""),
+            Param("seed_lines", "strings", "lines to add", None, cli=""),
+            Param("allow_new_relation", "bool", "", False, cli="", told=False),
+        ),
+        handler=_open_in_minutes,
+        python="Memory.session",
+        toolsets="M",
+        mcp="session_open",
+        result='status "initialized"|"resumed", session_id, silo_size, ttl_s, seq',
+        idempotent=True,
+    ),
+    Operation(
         name="open",
         access="write",
         doc="Open or resume a session; never wipes. Not required before other tools.",
         params=(
-            Param("silo_size", "int", "keep at most this many slots, evicting the least recently used", None),
-            Param("ttl_s", "seconds", "end the session this long after its last use", None, cli="ttl"),
+            Param("silo_size", "int", "keep at most this many slots, evicting the least recently used", None, told=False),
+            Param("ttl_s", "seconds", "end the session this long after its last use", None, cli="ttl", told=False),
             Param("long_term", "str", "session that keeps long-term memory", None, mcp=False),
             Param("promote_after", "int", "promote a slot at this many hits", None, mcp=False),
+            Param("schema", "str", "SCHEMA lines to declare", None, mcp=False),
+            Param("map_file", "str", "a file of SCHEMA lines, or of a MemNet map", None, mcp=False),
+            Param("map_lines", "strings", "one line of a MemNet map", None, cli="map", repeat=True, mcp=False),
+            Param("seed_lines", "strings", "a line to add", None, cli="seed", repeat=True, mcp=False),
+            Param("allow_new_relation", "bool", "declare relations the schema lacks", False, mcp=False),
         ),
         handler=_open,
         python="Memory.session",
@@ -268,13 +353,15 @@ ROWS = (
         params=(),
         handler=_info,
         python="status",
-        toolsets="SCP",
+        toolsets="SCPM",
         mcp="memory_status",
-        cli=("status", "session current"),
+        memnet=("session_current", "housekeep_stats", "serve_status"),
+        cli=("status", "session current", "housekeep stats"),
         text=_told_status,
         summary="counts of slots, promises, hits, and what was saved",
         result="short_term{slots, silo_size, bytes, hits, misses, evicted}, promises{pending, resolved, rejected}, "
-        "promotion_threshold, seq, expires_at, ledger{executions_avoided, waits_joined}",
+        "long_term{nodes, edges, laws, kinds, relations}, promotion_threshold, seq, expires_at, ledger{executions_avoided, waits_joined}",
+        slow=True,
     ),
     Operation(
         name="session_list",
@@ -291,6 +378,7 @@ ROWS = (
         store=True,
         summary="the sessions of this store",
         result="sessions[]{session_id, seq, size_bytes, created_at, last_used_at, expires_at}, total",
+        slow=True,
     ),
     Operation(
         name="session_close",
@@ -353,6 +441,7 @@ ROWS = (
         is_empty=lambda result: not result["entries"],
         summary="who changed what",
         result="entries[]{seq, at, actor?, request_id?, changes[]}, next_after",
+        slow=True,
     ),
     Operation(
         name="peek",
@@ -366,7 +455,7 @@ ROWS = (
             Param("claim", "bool", "own the work if nobody does", False),
             _LEASE,
             _WAIT,
-            Param("offset", "int", "next_offset of the part before", 0),
+            Param("offset", "int", "next_offset of a long value", 0),
             Param("limit_bytes", "int", "longest part", limits.PEEK_PART_BYTES, cli_default=2**53, mcp=False),
         ),
         handler=_peek,
@@ -377,6 +466,7 @@ ROWS = (
         is_empty=lambda result: "value" not in result,
         summary="look: the value, or who is at work on it",
         result="{hit:true, value, index} | {hit:true, status:pending, promise_id, lease_left_s} | {hit:false} | {hit:false, claimed:true, promise_id, token}",
+        writes=lambda arguments: bool(arguments.get("claim")),
     ),
     Operation(
         name="claim",
@@ -419,11 +509,11 @@ ROWS = (
         access="write",
         doc="Settle a claimed promise: payload stores the result, error tells those who wait. With neither: its status; wait_s waits.",
         params=(
-            Param("promise_id", "str", "from peek", positional=True),
+            Param("promise_id", "str", "from peek", positional=True, told=False),
             Param("payload", "any", "the result", None, positional=True),
             Param("error", "str", "why there is none", None),
             _TOKEN,
-            Param("wait_s", "seconds", "wait until it is settled", 0, cli="wait"),
+            Param("wait_s", "seconds", "wait until it is settled", 0, cli="wait", told=False),
             Param("ttl_s", "seconds", "forget the result after", None, cli="ttl", mcp=False),
         ),
         handler=_resolve,
@@ -434,7 +524,8 @@ ROWS = (
         text=_told_resolve,
         is_empty=lambda result: result["status"] in ("pending", "unknown"),
         summary="settle a claim with a result or an --error",
-        result='status "resolved"|"pending"|"rejected"|"unknown", payload',
+        result='status "resolved"|"pending"|"rejected"|"unknown", promise_id, payload?, reason?, index?',
+        writes=lambda arguments: arguments.get("payload") is not None or arguments.get("error") is not None,
     ),
     Operation(
         name="wait",
@@ -453,8 +544,8 @@ ROWS = (
         access="write",
         doc="Keep a claim alive while the work goes on.",
         params=(
-            Param("promise_id", "str", "from peek", positional=True),
-            Param("token", "int", "the claim's token"),
+            Param("promise_id", "str", "from peek", positional=True, told=False),
+            Param("token", "int", "the claim's token", told=False),
             _LEASE,
         ),
         handler=_renew,
@@ -465,7 +556,7 @@ ROWS = (
         text=lambda result: f"renewed {result['promise_id']} lease_left={result['lease_left_s']:g}s",
         idempotent=True,
         summary="keep a claim while the work goes on",
-        result="lease_left_s",
+        result='status "renewed", promise_id, lease_left_s',
     ),
     Operation(
         name="drop",
@@ -486,6 +577,28 @@ ROWS = (
         destructive=True,
         summary="remove keys",
         result='status "dropped"|"would_drop", keys[]',
+    ),
+    Operation(
+        name="forget",
+        access="write",
+        doc="Remove what must not be remembered: by key, prefix, actor or age. erase also rewrites the history. Not undoable.",
+        params=(
+            Param("keys", "strings", "these keys", None, positional=True),
+            Param("prefix", "str", "keys that start so", None),
+            Param("actor", "str", "written by", None, cli="by"),
+            Param("older_than_s", "seconds", "stored longer ago than", None, cli="older-than"),
+            Param("dry_run", "bool", "only say what would go", True, cli_default=False),
+            Param("erase", "bool", "from the history too", False),
+        ),
+        handler=_forget,
+        python="forget",
+        toolsets="S",
+        mcp="forget",
+        cli=("forget",),
+        text=lambda result: "\n".join(f"{result['status'].replace('_', ' ')} {key}" for key in result["keys"]),
+        is_empty=lambda result: not result["keys"],
+        destructive=True,
+        result='status "forgotten"|"would_forget", keys[], erased?',
     ),
     Operation(
         name="keys",

@@ -95,6 +95,13 @@ class Dropped(msgspec.Struct, frozen=True, tag="dropped", tag_field="type"):
     keys: list[str]
 
 
+class Forgotten(msgspec.Struct, frozen=True, tag="forgotten", tag_field="type"):
+    """These keys are gone, in one entry; erased: also from the retained history, its snapshots and blobs."""
+
+    keys: list[str]
+    erased: bool = False
+
+
 class Flushed(msgspec.Struct, frozen=True, tag="flushed", tag_field="type"):
     """The silo is empty; graph and pending promises stay."""
 

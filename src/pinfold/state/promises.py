@@ -80,7 +80,7 @@ _PROMISE_KEYS = frozenset(("f", "k", "s", "t", "l", "o", "r", "v", "j", "h", "n"
 def apply_put(promises: Promises, fact: Fact, entry: Entry) -> None:
     """promise.put: k key, s status, t token, l lease_until_ms, o owner, r reason, payload (v | j | h n y)."""
     key, status = fact["k"], fact["s"]
-    extra = {name: fact[name] for name in fact if name not in _PROMISE_KEYS} or None
+    extra = None if _PROMISE_KEYS.issuperset(fact) else {name: fact[name] for name in fact if name not in _PROMISE_KEYS}
     settled_at_ms = None if status == PENDING else entry.at_ms
     token = fact.get("t", 0)
     promises.settled.pop(key, None)
@@ -105,18 +105,21 @@ def look(silo: Silo, promises: Promises, key: str, now_ms: int) -> Slot | Promis
     if slot is not None:
         return slot
     promise = promises.by_key.get(key)
-    if promise is not None and (promise.is_held(now_ms) or (promise.status == RESOLVED and promise.payload is not None)):
+    if promise is None:
+        return None
+    if promise.is_held(now_ms) or (promise.status == RESOLVED and promise.payload is not None):
         return promise
-    return None
+    # Another thread may have fulfilled it since the first look: the slot was put before the promise was settled.
+    return silo.live(key, now_ms)
 
 
 def status_of(silo: Silo, promises: Promises, key: str, now_ms: int) -> str:
     """Return pending | resolved | rejected | unknown. Pending outlives a lapsed lease: somebody may still take over."""
     promise = promises.by_key.get(key)
-    if promise is None:
-        return RESOLVED if silo.live(key, now_ms) is not None else "unknown"
-    if promise.status in (RESOLVED, SUPERSEDED):
-        return RESOLVED if promise.payload is not None or silo.live(key, now_ms) is not None else "unknown"
+    if silo.live(key, now_ms) is not None or (promise is not None and promise.payload is not None):
+        return RESOLVED  # a stored value beats whatever became of a promise
+    if promise is None or promise.status in (RESOLVED, SUPERSEDED):
+        return "unknown"
     return promise.status
 
 
@@ -136,6 +139,8 @@ def decide_housekeep(silo: Silo, promises: Promises, now_ms: int) -> list[Fact]:
     facts: list[Fact] = []
     if silo.expiry and silo.expiry[0][0] <= now_ms:
         facts = drop_facts(promises, islice(silo.expired(now_ms), limits.HOUSEKEEP_PER_TURN), "expired")
+    if not promises.settled:
+        return facts
     excess = len(promises.settled) - limits.SETTLED_KEPT_COUNT
     before_ms = now_ms - limits.SETTLED_KEPT_S * 1000
     for key in islice(promises.settled, limits.HOUSEKEEP_PER_TURN):
@@ -173,6 +178,8 @@ def decide_set(
     promise = promises.by_key.get(key)
     if promise is not None and promise.status == PENDING:
         facts.append({"f": "promise.put", "k": key, "s": SUPERSEDED, "t": promise.token})
+    elif promise is not None and (promise.status == REJECTED or promise.payload is not None):
+        facts.append({"f": "promise.drop", "k": key})  # an older outcome must not come back when this slot goes
     return facts, outcomes.Stored(index, evicted)
 
 
@@ -237,8 +244,30 @@ def decide_register(silo: Silo, promises: Promises, key: str, owner: str | None,
 
 def decide_drop(silo: Silo, promises: Promises, keys: Iterable[str], now_ms: int) -> tuple[list[Fact], outcomes.Dropped]:
     """Return facts that remove these slots; what is absent or expired is not named in the answer."""
-    present = [key for key in dict.fromkeys(keys) if silo.live(key, now_ms) is not None]
-    return drop_facts(promises, present), outcomes.Dropped(present)
+    present = [key for key in dict.fromkeys(keys) if status_of(silo, promises, key, now_ms) == RESOLVED]
+    return [*drop_facts(promises, present), *_payload_facts(promises, present)], outcomes.Dropped(present)
+
+
+def _payload_facts(promises: Promises, keys: Iterable[str]) -> list[Fact]:
+    """Return the facts that remove promises with a payload of their own: they rest on no slot, so only a drop by name ends them."""
+    return [{"f": "promise.drop", "k": key} for key in keys if (promise := promises.by_key.get(key)) is not None and promise.payload is not None]
+
+
+def decide_forget(
+    silo: Silo, promises: Promises, keys: Iterable[str], prefix: str | None, actor: str | None, stored_before_ms: int | None
+) -> tuple[list[Fact], outcomes.Dropped]:
+    """Return facts that remove these slots, and all slots that meet every one of the conditions given."""
+    found = [key for key in dict.fromkeys(keys) if key in silo.slots or _payload_facts(promises, [key])]
+    if prefix is not None or actor is not None or stored_before_ms is not None:
+        found += [
+            key
+            for key, slot in silo.slots.items()
+            if (prefix is None or key.startswith(prefix))
+            and (actor is None or slot.actor == actor)
+            and (stored_before_ms is None or slot.stored_at_ms < stored_before_ms)
+        ]
+    found = list(dict.fromkeys(found))
+    return [*drop_facts(promises, found, "forgotten"), *_payload_facts(promises, found)], outcomes.Dropped(found)
 
 
 def decide_flush(silo: Silo, promises: Promises, now_ms: int) -> tuple[list[Fact], outcomes.Flushed]:
@@ -251,8 +280,8 @@ def _store(
     silo: Silo, promises: Promises, recency: Recency, key: str, value: Stored, expires_at_ms: int | None, now_ms: int
 ) -> tuple[list[Fact], int, list[str]]:
     facts, index, evicted = decide_store(silo, recency, key, value, expires_at_ms, now_ms, lambda k: promises.is_claimed(k, now_ms))
-    for victim in evicted:
-        facts += [fact for fact in drop_facts(promises, [victim]) if fact["f"] == "promise.drop"]
+    leaving = [fact["k"] for fact in facts if fact["f"] == "slot.drop"] if len(facts) > 1 else []
+    facts += [fact for fact in drop_facts(promises, leaving) if fact["f"] == "promise.drop"]
     return facts, index, evicted
 
 

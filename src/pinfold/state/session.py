@@ -15,15 +15,21 @@ import msgspec
 from pinfold import limits
 from pinfold.entry import GENESIS, Entry, Fact, hash_of
 from pinfold.errors import JournalCorrupt, NewerFormat
+from pinfold.state import graph as graph_rules
 from pinfold.state import promises as promise_rules
+from pinfold.state import schema as schema_rules
 from pinfold.state import silo as silo_rules
+from pinfold.state.graph import Graph
+from pinfold.state.housekeep import decide_expire
 from pinfold.state.promises import Promises
+from pinfold.state.schema import Schema
 from pinfold.state.silo import Recency, Silo
+from pinfold.state.value import Blob
 
 SNAPSHOT_FORMAT = 1
 
 
-class Settings(msgspec.Struct):
+class Settings(msgspec.Struct, frozen=True):
     """What a session was opened with. Times in Unix ms; ttl_ms slides with use."""
 
     created_at_ms: int = 0
@@ -36,9 +42,9 @@ class Settings(msgspec.Struct):
 
 
 class SessionState:
-    """Silo, promises and settings of one session, where its journal stands, and the requests served lately."""
+    """Silo, promises, graph, schema and settings of one session, where its journal stands, and the requests served lately."""
 
-    __slots__ = ("at_ms", "hash", "promises", "recency", "requests", "seq", "settings", "silo")
+    __slots__ = ("at_ms", "graph", "hash", "promises", "recency", "requests", "schema", "seq", "settings", "silo")
 
     def __init__(self) -> None:
         self.seq = 0
@@ -46,6 +52,8 @@ class SessionState:
         self.at_ms = 0
         self.silo = Silo()
         self.promises = Promises()
+        self.graph = Graph()
+        self.schema = Schema()
         self.settings = Settings()
         self.requests: OrderedDict[str, int] = OrderedDict()
         self.recency = Recency()
@@ -72,15 +80,9 @@ class SessionState:
 
 def _apply_session(state: SessionState, fact: Fact, entry: Entry) -> None:
     """session.put: created, size, ttl, long, promote, ended; other keys are kept."""
-    settings = state.settings
-    for name, value in fact.items():
-        if name == "f":
-            continue
-        field = _SETTING.get(name)
-        if field is None:
-            settings.extra = {**settings.extra, name: value}
-        else:
-            setattr(settings, field, value)
+    known = {_SETTING[name]: value for name, value in fact.items() if name in _SETTING}
+    extra = {name: value for name, value in fact.items() if name != "f" and name not in _SETTING}
+    state.settings = msgspec.structs.replace(state.settings, **known, extra={**state.settings.extra, **extra})
     if "size" in fact:
         silo_rules.set_silo_size(state.silo, state.recency, fact["size"])
 
@@ -94,6 +96,15 @@ _SETTING = {
     "ended": "ended_at_ms",
 }
 
+
+def _on_graph(step: Callable[[Graph, Fact, Entry], None]) -> Callable[[SessionState, Fact, Entry], None]:
+    return lambda state, fact, entry: step(state.graph, fact, entry)
+
+
+def _on_schema(step: Callable[[Schema, Fact, Entry], None]) -> Callable[[SessionState, Fact, Entry], None]:
+    return lambda state, fact, entry: step(state.schema, fact, entry)
+
+
 APPLY: dict[str, Callable[[SessionState, Fact, Entry], None]] = {
     "slot.put": lambda s, fact, entry: silo_rules.apply_put(s.silo, s.recency, fact, entry),
     "slot.drop": lambda s, fact, entry: silo_rules.apply_drop(s.silo, s.recency, fact, entry),
@@ -101,6 +112,9 @@ APPLY: dict[str, Callable[[SessionState, Fact, Entry], None]] = {
     "promise.drop": lambda s, fact, entry: promise_rules.apply_drop(s.promises, fact, entry),
     "touch": lambda s, fact, entry: s.recency.touch(fact),
     "session.put": _apply_session,
+    **{name: _on_graph(step) for name, step in graph_rules.APPLY.items()},
+    **{name: _on_schema(step) for name, step in schema_rules.APPLY.items()},
+    "lost": lambda s, fact, entry: None,  # what a repair puts where an entry could not be read
 }
 
 
@@ -108,17 +122,27 @@ def apply(state: SessionState, entry: Entry, entry_hash: bytes) -> None:
     """Fold one entry into state. Raises JournalCorrupt where it does not follow, NewerFormat at an unknown fact."""
     if entry.seq != state.seq + 1 or entry.prev_hash != state.hash:
         raise JournalCorrupt(f"entry {entry.seq} does not follow entry {state.seq}: the hash chain is broken", seq=entry.seq, hint="run `pinfold doctor`")
-    unknown = [fact["f"] for fact in entry.facts if fact["f"] not in APPLY]
-    if unknown:
-        raise NewerFormat(f"entry {entry.seq} has a fact {unknown[0]!r} that this pinfold does not know", seq=entry.seq, hint="upgrade pinfold")
-    for fact in entry.facts:
-        APPLY[fact["f"]](state, fact, entry)
-    state.seq, state.hash, state.at_ms = entry.seq, entry_hash, max(state.at_ms, entry.at_ms)
+    steps = [(APPLY.get(fact["f"]), fact) for fact in entry.facts]
+    for step, fact in steps:
+        if step is None:
+            raise NewerFormat(f"entry {entry.seq} has a fact {fact['f']!r} that this pinfold does not know", seq=entry.seq, hint="upgrade pinfold")
+    for step, fact in steps:
+        step(state, fact, entry)  # type: ignore[misc]
+    state.seq, state.hash = entry.seq, entry_hash
+    if entry.at_ms > state.at_ms:
+        state.at_ms = entry.at_ms
     if entry.request_id is not None:
         state.requests[entry.request_id] = entry.seq
         state.requests.move_to_end(entry.request_id)
         if len(state.requests) > limits.REQUESTS_KEPT:
             state.requests.popitem(last=False)
+
+
+def decide_housekeep(state: SessionState, now_ms: int) -> list[Fact]:
+    """Return the facts that ride along with a write: what expired or was settled long ago goes, a bounded number at a time."""
+    facts = promise_rules.decide_housekeep(state.silo, state.promises, now_ms)
+    expired, _ = decide_expire(state.graph, state.schema, now_ms=now_ms)
+    return [*facts, *expired] if expired else facts
 
 
 # --- snapshots --------------------------------------------------------------------------------------------------
@@ -136,6 +160,8 @@ def _core(state: SessionState) -> list[Any]:
         list(state.requests.items()),
         state.silo.dump(),
         state.promises.dump(),
+        state.graph.dump(),
+        state.schema.dump(),
     ]
 
 
@@ -151,15 +177,23 @@ def decode_snapshot(body: bytes) -> SessionState:
     try:
         core, recency = _decode(body[1:])
         state = SessionState()
-        state.seq, state.hash, state.at_ms, settings, requests, silo, promises = core
+        state.seq, state.hash, state.at_ms, settings, requests, silo, promises, graph, schema = core
         state.settings = msgspec.convert(settings, Settings)
         state.requests = OrderedDict((name, seq) for name, seq in requests)
         state.silo = Silo.load(silo)
         state.promises = Promises.load(promises)
+        state.graph = Graph.load(graph)
+        state.schema = Schema.load(schema)
         state.recency = Recency.load(recency)
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         raise JournalCorrupt(f"a snapshot cannot be decoded: {error}", hint="run `pinfold doctor`") from error
     return state
+
+
+def blobs_in(state: SessionState) -> list[Blob]:
+    """Return the large values a state names, each once."""
+    stored = [slot.value for slot in state.silo.slots.values()] + [p.payload for p in state.promises.by_key.values()]
+    return list({value.sha256: value for value in stored if isinstance(value, Blob)}.values())
 
 
 def state_hash(state: SessionState) -> str:

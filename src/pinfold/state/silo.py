@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
     value: Stored
     expires_at_ms: int | None
     stored_at_ms: int
+    actor: str | None = None
     extra: Fact | None = None
 
 
@@ -86,31 +88,35 @@ class Silo:
         return slot
 
     def expired(self, now_ms: int) -> Iterator[str]:
-        """Yield the keys past their expiry, in a deterministic order. O(expired): walks only the top of the heap."""
+        """Yield the keys past their expiry, each once, in a deterministic order. O(expired): walks only the top of the heap."""
         heap, todo = self.expiry, [0]
+        found: set[str] = set()
         while todo:
             at = todo.pop()
             if at < len(heap) and heap[at][0] <= now_ms:
                 at_ms, key = heap[at]
                 slot = self.slots.get(key)
-                if slot is not None and slot.expires_at_ms == at_ms:
+                if slot is not None and slot.expires_at_ms == at_ms and key not in found:
+                    found.add(key)
                     yield key
                 todo += (2 * at + 2, 2 * at + 1)
 
     def dump(self) -> list[Any]:
-        rows = [[key, s.index, value_fields(s.value), s.expires_at_ms, s.stored_at_ms, s.extra] for key, s in self.slots.items()]
+        rows = [[key, s.index, value_fields(s.value), s.expires_at_ms, s.stored_at_ms, s.actor, s.extra] for key, s in self.slots.items()]
         return [rows, self.next_index, self.silo_size]
 
     @classmethod
     def load(cls, data: list[Any]) -> Silo:
         self = cls()
         rows, self.next_index, self.silo_size = data
-        for key, index, value, expires_at_ms, stored_at_ms, extra in rows:
-            self._put(key, Slot(index, stored_in(value), expires_at_ms, stored_at_ms, extra))
+        for key, index, value, expires_at_ms, stored_at_ms, actor, extra in rows:
+            self._put(key, Slot(index, stored_in(value), expires_at_ms, stored_at_ms, actor, extra))
         return self
 
     def _put(self, key: str, slot: Slot) -> None:
-        self._forget(key)
+        old = self.slots.get(key)
+        if old is not None:
+            self._count(key, old, -1)
         self.slots[key] = slot
         self._count(key, slot, 1)
         if slot.expires_at_ms is not None:
@@ -118,6 +124,15 @@ class Silo:
             if len(self.expiry) > 64 + 4 * len(self.slots):  # replaced times pile up: rebuild, amortised O(1)
                 self.expiry = [(s.expires_at_ms, k) for k, s in self.slots.items() if s.expires_at_ms is not None]
                 heapify(self.expiry)
+        if self.expiry:
+            self._settle_heap()
+
+    def _drop(self, key: str) -> None:
+        old = self.slots.pop(key, None)
+        if old is not None:
+            self._count(key, old, -1)
+        if self.expiry:
+            self._settle_heap()
 
     def _settle_heap(self) -> None:
         """Pop times that no longer belong to a slot off the top; those below wait for their turn or a rebuild."""
@@ -127,11 +142,6 @@ class Silo:
             if slot is not None and slot.expires_at_ms == at_ms:
                 return
             heappop(self.expiry)
-
-    def _forget(self, key: str) -> None:
-        old = self.slots.get(key)
-        if old is not None:
-            self._count(key, old, -1)
 
     def _count(self, key: str, slot: Slot, sign: int) -> None:
         self.inline_bytes += sign * (key_bytes(key) + inline_bytes(slot.value))
@@ -144,10 +154,11 @@ _SLOT_KEYS = frozenset(("f", "k", "i", "v", "j", "h", "n", "y", "x"))
 
 def apply_put(silo: Silo, recency: Recency, fact: Fact, entry: Entry) -> None:
     """slot.put: k key, i index, value (v | j | h n y), x expires_at_ms; other keys are kept in the slot."""
-    extra = {name: fact[name] for name in fact if name not in _SLOT_KEYS} or None
-    key = fact["k"]
-    silo._put(key, Slot(fact["i"], stored_in(fact), fact.get("x"), entry.at_ms, extra))
-    silo.next_index = max(silo.next_index, fact["i"] + 1)
+    key, index = fact["k"], fact["i"]
+    extra = None if _SLOT_KEYS.issuperset(fact) else {name: fact[name] for name in fact if name not in _SLOT_KEYS}
+    silo._put(key, Slot(index, stored_in(fact), fact.get("x"), entry.at_ms, entry.actor, extra))
+    if index >= silo.next_index:
+        silo.next_index = index + 1
     if silo.silo_size is not None:
         recency.order[key] = None
         recency.order.move_to_end(key)
@@ -156,12 +167,10 @@ def apply_put(silo: Silo, recency: Recency, fact: Fact, entry: Entry) -> None:
 def apply_drop(silo: Silo, recency: Recency, fact: Fact, entry: Entry) -> None:
     """slot.drop: k key, why "evicted" where it was a victim."""
     key = fact["k"]
-    silo._forget(key)
-    silo.slots.pop(key, None)
+    silo._drop(key)
     recency.order.pop(key, None)
     if fact.get("why") == "evicted":
         recency.evicted += 1
-    silo._settle_heap()
 
 
 def set_silo_size(silo: Silo, recency: Recency, silo_size: int | None) -> None:
@@ -188,12 +197,16 @@ def decide_store(
     facts: list[Fact] = []
     evicted: list[str] = []
     if old is None and silo.silo_size is not None:
-        evicted = _victims(silo, recency, key, len(silo.slots) + 1 - silo.silo_size, is_claimed)
-        facts += [{"f": "slot.drop", "k": victim, "why": "evicted"} for victim in evicted]
-    freed = sum(key_bytes(k) + inline_bytes(silo.slots[k].value) for k in evicted)
-    if key in silo.slots:
-        freed += key_bytes(key) + inline_bytes(silo.slots[key].value)
-    _check_room(silo, key, value, freed)
+        over = len(silo.slots) + (key not in silo.slots) - silo.silo_size
+        if over > 0:
+            dead = set(islice(silo.expired(now_ms), limits.HOUSEKEEP_PER_TURN)) - {key}  # these leave with this entry anyway
+            evicted = _victims(recency, dead | {key}, over - len(dead), is_claimed)
+            facts += [{"f": "slot.drop", "k": victim, "why": "evicted"} for victim in evicted]
+    need = silo.inline_bytes + key_bytes(key) + inline_bytes(value)
+    if need > limits.SILO_INLINE_BYTES or type(value) is Blob:
+        expired = [k for k in silo.expired(now_ms) if k != key] if need > limits.SILO_INLINE_BYTES else []
+        _check_room(silo, key, value, [*evicted, *expired])
+        facts += [{"f": "slot.drop", "k": k, "why": "expired"} for k in expired]
     put: Fact = {"f": "slot.put", "k": key, "i": index, **value_fields(value)}
     if expires_at_ms is not None:
         put["x"] = expires_at_ms
@@ -201,31 +214,30 @@ def decide_store(
     return facts, index, evicted
 
 
-def _victims(silo: Silo, recency: Recency, key: str, count: int, is_claimed: Callable[[str], bool]) -> list[str]:
-    """Return up to count least recently used keys. The new key itself and claimed keys are passed over."""
+def _victims(recency: Recency, spared: set[str], count: int, is_claimed: Callable[[str], bool]) -> list[str]:
+    """Return up to count least recently used keys. Spared and claimed keys are passed over."""
     found: list[str] = []
     if count > 0:
         for victim in recency.order:
-            if victim != key and not is_claimed(victim):
+            if victim not in spared and not is_claimed(victim):
                 found.append(victim)
                 if len(found) == count:
                     break
     return found
 
 
-def _check_room(silo: Silo, key: str, value: Stored, freed: int) -> None:
-    need = silo.inline_bytes - freed + key_bytes(key) + inline_bytes(value)
-    if need > limits.SILO_INLINE_BYTES:
-        raise Refused(
-            f"the silo would hold {need} bytes, the limit SILO_INLINE_BYTES is {limits.SILO_INLINE_BYTES}",
-            code="silo_full",
-            hint="drop or flush what is no longer needed, give values a ttl, or open the session with a silo_size",
-            limit_bytes=limits.SILO_INLINE_BYTES,
-        )
-    if type(value) is Blob and silo.blob_bytes + value.size > limits.BLOB_BYTES_PER_SESSION:
-        raise Refused(
-            f"large values would take {silo.blob_bytes + value.size} bytes, the limit BLOB_BYTES_PER_SESSION is {limits.BLOB_BYTES_PER_SESSION}",
-            code="silo_full",
-            hint="drop or flush what is no longer needed",
-            limit_bytes=limits.BLOB_BYTES_PER_SESSION,
-        )
+def _check_room(silo: Silo, key: str, value: Stored, leaving: list[str]) -> None:
+    going = [(k, silo.slots[k].value) for k in dict.fromkeys((*leaving, key)) if k in silo.slots]
+    inline = silo.inline_bytes - sum(key_bytes(k) + inline_bytes(old) for k, old in going) + key_bytes(key) + inline_bytes(value)
+    large = silo.blob_bytes - sum(old.size for _, old in going if type(old) is Blob) + (value.size if type(value) is Blob else 0)
+    for name, need, limit in (
+        ("SILO_INLINE_BYTES", inline, limits.SILO_INLINE_BYTES),
+        ("BLOB_BYTES_PER_SESSION", large, limits.BLOB_BYTES_PER_SESSION),
+    ):
+        if need > limit:
+            raise Refused(
+                f"the silo would hold {need} bytes, the limit {name} is {limit}",
+                code="silo_full",
+                hint="drop or flush what is no longer needed, give values a ttl, or open the session with a silo_size",
+                limit_bytes=limit,
+            )

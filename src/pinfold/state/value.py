@@ -59,7 +59,7 @@ def pack_value(value: Any) -> tuple[Stored, int, bytes | None]:
         try:
             size = len(value) if value.isascii() else len(value.encode())
         except UnicodeEncodeError:  # a lone surrogate is legal in JSON and nowhere else
-            return _place(Json(_json().dumps(value).encode()))
+            return _place(_to_json(value))
         if size <= limits.INLINE_VALUE_BYTES:
             return value, size, None
         return _place(value)
@@ -132,9 +132,9 @@ def _decode_json(text: bytes) -> Any:
 
 def value_fields(stored: Stored) -> Fact:
     """Return the optional keys of a fact that carry this value: v | j | h, n, y."""
-    if isinstance(stored, Json):
+    if type(stored) is Json:
         return {"j": stored.text}
-    if isinstance(stored, Blob):
+    if type(stored) is Blob:
         return {"h": stored.sha256, "n": stored.size, "y": stored.kind}
     return {"v": stored}
 
@@ -164,11 +164,11 @@ def key_bytes(key: str) -> int:
 
 def inline_bytes(stored: Stored | None) -> int:
     """Return the bytes this value takes in RAM: a blob takes none until it is read."""
-    if stored is None or isinstance(stored, Blob):
-        return 0
-    if isinstance(stored, str):
+    if type(stored) is str:
         return len(stored) if stored.isascii() else len(stored.encode())
-    return len(stored) if isinstance(stored, bytes) else len(stored.text)
+    if type(stored) is bytes:
+        return len(stored)
+    return len(stored.text) if type(stored) is Json else 0
 
 
 def check_blob(raw: bytes, blob: Blob) -> bytes:

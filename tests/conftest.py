@@ -1,0 +1,47 @@
+"""Fixtures shared by all tests, and the marks that tie a test to a promise of the design (see requirements.py)."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pinfold import Memory, Session
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "requirement(*ids): the promises this test proves; every id is in tests/requirements.py")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path) -> str:
+    """The URL of a fresh store, of each kind in turn."""
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture
+def sqlite_url(tmp_path) -> str:
+    """The URL of a fresh store that other handles and processes can open too."""
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture
+def open_memory() -> Iterator[Callable[..., Memory]]:
+    """A function that opens stores; all of them are closed after the test."""
+    opened: list[Memory] = []
+
+    def open_one(*args, **options) -> Memory:
+        opened.append(Memory(*args, **options))
+        return opened[-1]
+
+    yield open_one
+    for memory in opened:
+        memory.close()
+
+
+@pytest.fixture
+def memory(url: str, open_memory) -> Memory:
+    return open_memory(url)
+
+
+@pytest.fixture
+def session(memory: Memory) -> Session:
+    return memory.session("work")
