@@ -150,10 +150,11 @@ def _row_of(rest: list[str]) -> tuple[str, Operation, list[str]]:
     pair = _verb_first(rest[1:])
     two = f"{verb} {pair[0]}" if pair else verb
     for row in TABLE:
-        if verb in row.cli:
-            return verb, row, rest[1:]
         if two in row.cli:
             return two, row, pair[1:]
+    for row in TABLE:
+        if verb in row.cli:
+            return verb, row, rest[1:]
     from pinfold.doors.help import unknown_verb
 
     raise unknown_verb(verb, pair[0] if pair else "")
