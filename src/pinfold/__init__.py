@@ -7,6 +7,8 @@ with Memory() as memory:
     answer = session.once("expensive:42", lambda: work(42))
 """
 
+from typing import TYPE_CHECKING, Any
+
 from pinfold.call_key import call_key
 from pinfold.errors import (
     Broken,
@@ -20,10 +22,22 @@ from pinfold.errors import (
     Unavailable,
     WorkFailed,
 )
-from pinfold.session import AsyncSession, Memory, Session
-from pinfold.state.outcomes import Claimed, Hit, Miss, Pending, PromiseState, Rejected, Settled, Stored
+
+if TYPE_CHECKING:
+    from pinfold.async_session import AsyncSession
+    from pinfold.memory import Memory
+    from pinfold.session import Session
+    from pinfold.state.outcomes import Claimed, Hit, Miss, Pending, PromiseState, Rejected, Settled, Stored
 
 __version__ = "0.1.0"
+
+_LATER = {
+    "pinfold.async_session": ("AsyncSession",),
+    "pinfold.memory": ("Memory",),
+    "pinfold.session": ("Session",),
+    "pinfold.state.outcomes": ("Claimed", "Hit", "Miss", "Pending", "PromiseState", "Rejected", "Settled", "Stored"),
+}
+"""Public names that are loaded when first asked for, so that the command line starts before the engine does."""
 
 __all__ = [
     "AsyncSession",
@@ -50,3 +64,17 @@ __all__ = [
     "__version__",
     "call_key",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _LATER.items():
+        if name in names:
+            from importlib import import_module
+
+            globals().update({known: getattr(import_module(module), known) for known in names})
+            return globals()[name]
+    raise AttributeError(f"module 'pinfold' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
-from hashlib import sha256
 from typing import Any
 
 from pinfold.errors import Refused
+
+try:
+    from _json import encode_basestring as _quoted  # json itself is not needed, and start-up is a feature
+except ImportError:
+    from json.encoder import py_encode_basestring as _quoted
 
 READABLE_CHARS = 200
 """A longer call is keyed by the SHA-256 of its arguments; a shorter one stays readable in the log."""
@@ -24,6 +26,8 @@ def call_key(tool: str, arguments: Any = None) -> str:
     text = canonical_json({} if arguments is None else arguments)
     if len(tool) + len(text) <= READABLE_CHARS:
         return f"{tool}({text})"
+    from hashlib import sha256
+
     return f"{tool}#{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
@@ -77,11 +81,10 @@ def _write_object(value: dict[Any, Any], out: list[str]) -> None:
 
 def _string(value: str) -> str:
     """Return a string as ECMAScript's well-formed JSON.stringify: what has no UTF-8 is escaped, nothing else beyond need."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text if text.isascii() else _LONE.sub(lambda lone: f"\\u{ord(lone[0]):04x}", text)
-
-
-_LONE = re.compile("[\ud800-\udfff]")
+    text = _quoted(value)
+    if text.isascii():
+        return text
+    return "".join(f"\\u{ord(char):04x}" if "\ud800" <= char <= "\udfff" else char for char in text)
 
 
 def _integer(value: int) -> str:

@@ -16,7 +16,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
-from weakref import WeakSet
 
 import msgspec
 
@@ -26,9 +25,14 @@ from pinfold.errors import Busy, JournalCorrupt, PinfoldError, Refused, Unavaila
 from pinfold.journal.base import Journal, Snapshot
 from pinfold.state import promises as rules
 from pinfold.state.outcomes import AlreadyApplied, Miss, Rejected
-from pinfold.state.session import SessionState, apply, decode_snapshot, encode_snapshot
+from pinfold.state.session import SessionState, apply, blobs_in, decide_housekeep, decode_snapshot, encode_snapshot
 from pinfold.state.silo import Slot
 from pinfold.state.value import Blob, Stored, check_blob, unpack_raw, unpack_value, value_of
+
+try:
+    from _weakrefset import WeakSet  # which threading has loaded; weakref itself is not needed
+except ImportError:
+    from weakref import WeakSet
 
 Decide = Callable[[SessionState, int], tuple[list[Fact], Any]]
 """(state, now_ms) -> (facts, answer): pure, raises Refused before anything is written."""
@@ -281,7 +285,7 @@ class Replica:
         """Return facts with what rides along: the session's beginning, removal of what expired, touches now and then."""
         if not self.state.exists and facts[0]["f"] != "session.put":
             facts = [{"f": "session.put", "created": now_ms}, *facts]
-        chores = rules.decide_housekeep(self.state.silo, self.state.promises, now_ms)
+        chores = decide_housekeep(self.state, now_ms)
         if self.monotonic() - self._touched_at >= self._touch_interval_s() and (touch := self.touches.fact()):
             return [*chores, *facts, touch], True
         return [*chores, *facts] if chores else facts, False
@@ -384,22 +388,26 @@ class Replica:
     # --- values -------------------------------------------------------------------------------------------------
 
     def value_of(self, stored: Stored) -> Any:
-        """Return the caller's value; a blob is fetched once and kept while there is room."""
+        """Return the caller's value; a large one is fetched once and kept while there is room."""
         if not isinstance(stored, Blob):
             return unpack_value(stored)
-        raw = self._blobs.get(stored.sha256)
+        return unpack_raw(self.raw_of(stored), stored.kind)
+
+    def raw_of(self, blob: Blob) -> bytes:
+        """Return the bytes of a large value. Raises JournalCorrupt where they are not there or do not match."""
+        raw = self._blobs.get(blob.sha256)
         if raw is None:
-            found = self.journal.get_blob(self.id, stored.sha256)
+            found = self.journal.get_blob(self.id, blob.sha256)
             if found is None:
-                raise JournalCorrupt(f"the large value {stored.sha256.hex()[:12]} is not in the store", code="blob_missing", hint="run `pinfold doctor`")
-            raw = check_blob(found, stored)
+                raise JournalCorrupt(f"the large value {blob.sha256.hex()[:12]} is not in the store", code="blob_missing", hint="run `pinfold doctor`")
+            raw = check_blob(found, blob)
             with self.lock:
-                if stored.sha256 not in self._blobs:  # another thread may have been as fast
-                    self._blobs[stored.sha256] = raw
+                if blob.sha256 not in self._blobs:  # another thread may have been as fast
+                    self._blobs[blob.sha256] = raw
                     self._blob_bytes += len(raw)
                 while self._blob_bytes > limits.BLOB_CACHE_BYTES and self._blobs:
                     self._blob_bytes -= len(self._blobs.popitem(last=False)[1])
-        return unpack_raw(raw, stored.kind)
+        return raw
 
     # --- compaction ---------------------------------------------------------------------------------------------
 
@@ -410,7 +418,7 @@ class Replica:
         )
 
     def _rows(self) -> int:
-        return len(self.slots) + len(self.state.promises.by_key)
+        return len(self.slots) + len(self.state.promises.by_key) + len(self.state.graph)
 
     def _compact_if_due(self) -> None:
         self._check_at = self.state.seq + limits.SNAPSHOT_MIN_ENTRIES // 4
@@ -513,8 +521,8 @@ def compact(journal: Journal, journal_id: str) -> tuple[int, int]:
 
 
 def blob_names(state: SessionState) -> list[bytes]:
-    stored = [slot.value for slot in state.silo.slots.values()] + [p.payload for p in state.promises.by_key.values()]
-    return list(dict.fromkeys(value.sha256 for value in stored if type(value) is Blob))
+    """Return the SHA-256 of every large value a state names."""
+    return [blob.sha256 for blob in blobs_in(state)]
 
 
 def _horizon(journal: Journal, journal_id: str, newest_safe: int) -> tuple[int, int]:

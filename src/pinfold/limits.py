@@ -47,6 +47,23 @@ FIELDS_PER_ROW = 256
 FIELD_VALUE_BYTES = 64 * KIB
 """One field of a row: a fact, not a file."""
 
+# --- reading the graph ------------------------------------------------------------------------------------------
+BUDGET_TOKENS = 800
+"""A pin map: about a page, which an agent can read again every turn."""
+BUDGET_TOKENS_MIN = 64
+"""Below this the footer would crowd out the rows."""
+WALK_DEPTH = 2
+WALK_DEPTH_MAX = 10_000
+"""Depth alone costs nothing: rows and fan-out bound the work, and a long chain is a fair question."""
+WALK_FANOUT = 256
+"""Edges followed from one node in one direction, newest first: a hub cannot use up the work of a read."""
+WALK_ROWS = 50
+WALK_ROWS_MAX = 10_000
+PATH_NODES = 100_000
+"""Nodes a search for a path looks at before it gives up and says so."""
+LIST_ROWS = 100
+LIST_ROWS_MAX = 10_000
+
 # --- engine -----------------------------------------------------------------------------------------------------
 REQUESTS_KEPT = 1_024
 """Recent request ids whose outcome a retry gets back."""
@@ -79,3 +96,6 @@ POLL_MAX_S = 0.008
 PEEK_PART_BYTES = 80_000
 """About 20,000 tokens: a longer value is read in parts."""
 MCP_RENEW_MAX_S = 15 * 60.0
+"""A server renews what was claimed over it while the agent thinks; an agent that never comes back blocks others no longer."""
+MCP_WAIT_MAX_S = 3600.0
+"""Longest wait for other people's work in one call; the answer is then pending, and the caller may ask again."""

@@ -1,28 +1,37 @@
-"""What a Python user holds: Memory (a store), Session and AsyncSession (one session of it).
+"""Session: what a Python user holds. Reads come from RAM after a look at whether another process wrote; writes are turns.
 
-Reads come from RAM after a look at whether another process wrote; writes are turns of the engine. Whatever may wait is
-written once, as steps (`_Turn`, `_Wait`, `_Work`), and driven by threads in Session and by asyncio in AsyncSession.
+Whatever may wait is written once, as steps, and driven by this thread here and by asyncio in AsyncSession.
 """
 
 from __future__ import annotations
 
 import contextvars
 import functools
-import re
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
 import msgspec
 
 from pinfold import limits
-from pinfold.call_key import call_key
-from pinfold.engine import Engine, Replica, Waiter, compact, incarnation_id, incarnation_number, load_state
+from pinfold.arguments import (
+    CallKeys,
+    blobs_of,
+    check_session_name,
+    held,
+    is_async,
+    lease_ms_of,
+    positive,
+    reason_of,
+    request_of,
+    ttl_ms_of,
+    until_lapse,
+)
+from pinfold.engine import Engine, Replica
 from pinfold.entry import Fact, decode_entry
 from pinfold.errors import PinfoldError, Refused, Unavailable, WorkFailed
-from pinfold.journal.base import Journal, SessionInfo
-from pinfold.journal.open import default_url, open_journal
+from pinfold.graph_session import GraphSession
 from pinfold.state import promises as rules
 from pinfold.state.outcomes import (
     Claimed,
@@ -43,12 +52,13 @@ from pinfold.state.promises import Promise
 from pinfold.state.session import SessionState, state_hash
 from pinfold.state.silo import Slot
 from pinfold.state.value import check_key, pack_value
+from pinfold.steps import RELEASED, Steps, Turn, Wait, Work, drive, no_work
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 _MISS = Miss()
-_KEEP: Any = object()
+KEEP: Any = object()
 """A session option that was not given: the session keeps what it has."""
 
 _at_work: contextvars.ContextVar[frozenset[tuple[int, str]]] = contextvars.ContextVar("pinfold_at_work", default=frozenset())
@@ -62,7 +72,6 @@ class SessionStatus(msgspec.Struct, frozen=True):
     short_term: dict[str, Any]
     promises: dict[str, int]
     seq: int
-    state_hash: str
     expires_at: int | None
     promotion_threshold: int | None
     ledger: dict[str, int]
@@ -78,38 +87,7 @@ class LogRow(msgspec.Struct, frozen=True):
     changes: list[str]
 
 
-class SessionRow(msgspec.Struct, frozen=True):
-    """One session of a store. Sizes in bytes, times in Unix ms."""
-
-    session_id: str
-    seq: int
-    size_bytes: int
-    created_at: int
-    last_used_at: int
-    expires_at: int | None
-    ended_at: int | None
-
-
-# --- steps: what may wait, said once ------------------------------------------------------------------------------
-
-
-class _Turn(msgspec.Struct):
-    run: Callable[[], Any]
-
-
-class _Wait(msgspec.Struct):
-    key: str
-    timeout_s: float
-
-
-class _Work(msgspec.Struct):
-    pass
-
-
-Steps = Generator[_Turn | _Wait | _Work, Any, T]
-
-
-class Session:
+class Session(GraphSession):
     """One session: peek before you work. Safe to share between threads; `with` releases nothing but the handle.
 
     Raises from every writing method: Busy, Unavailable (`maybe_applied`), Refused `session_ended`.
@@ -148,7 +126,7 @@ class Session:
                     return Hit(value, slot.index)
         found = self._look(check_key(key))
         if wait_s > 0 and found.__class__ is Pending:
-            return _drive(self._peek_steps(key, wait_s), self, _no_work)
+            return drive(self._peek_steps(key, wait_s), self, no_work)
         return found
 
     def _look(self, key: str) -> Hit | Pending | Miss:
@@ -223,7 +201,6 @@ class Session:
                 },
                 promises=counts,
                 seq=state.seq,
-                state_hash=state_hash(state),
                 expires_at=state.expires_at_ms(),
                 promotion_threshold=state.settings.promote_after,
                 ledger={
@@ -231,6 +208,13 @@ class Session:
                     "waits_joined": recency.joined + touches.joined,
                 },
             )
+
+    def state_hash(self) -> str:
+        """Return 32 hex digits that are equal for equal states, in any process. O(state)."""
+        replica = self._replica
+        replica.catch_up()
+        with replica.lock:
+            return state_hash(replica.state)
 
     def log(self, *, after: int = 0, limit: int = 50, actor: str | None = None) -> list[LogRow]:
         """Return up to limit entries with seq > after, oldest first; with after=0 the newest limit entries.
@@ -275,13 +259,13 @@ class Session:
             return Stored(settled.index if settled.index is not None else -1, settled.evicted)
         check_key(key)
         stored, _, blob = pack_value(value)
-        ttl_ms = _ttl_ms(ttl_s)
+        ttl_ms = ttl_ms_of(ttl_s)
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Stored]:
             expires_at_ms = None if ttl_ms is None else now_ms + ttl_ms
             return rules.decide_set(state.silo, state.promises, state.recency, key, stored, expires_at_ms, now_ms)
 
-        answer = self._turn(decide, request_id=_request(request_id), blobs=_blobs(stored, blob), answer_type=Stored)
+        answer = self._turn(decide, request_id=request_of(request_id), blobs=blobs_of(stored, blob), answer_type=Stored)
         return cast(Stored, answer)
 
     def claim(
@@ -293,8 +277,8 @@ class Session:
         """
         check_key(key)
         if wait_s > 0:
-            return _drive(self._claim_steps(key, lease_s, wait_s, request_id), self, _no_work)
-        return self._claim(key, _lease_ms(lease_s), request_id)
+            return drive(self._claim_steps(key, lease_s, wait_s, request_id), self, no_work)
+        return self._claim(key, lease_ms_of(lease_s), request_id)
 
     def _claim(self, key: str, lease_ms: int, request_id: str | None) -> Hit | Pending | Claimed:
         self._replica.catch_up()
@@ -306,7 +290,7 @@ class Session:
             noticed[:] = [now_ms]
             return rules.decide_claim(state.silo, state.promises, key, lease_ms, self._actor, now_ms)
 
-        answer = self._turn(decide, request_id=_request(request_id), answer_type=Claimed)
+        answer = self._turn(decide, request_id=request_of(request_id), answer_type=Claimed)
         if isinstance(answer, (Slot, Promise)):
             return self._outcome(key, answer, noticed[0])
         return cast(Claimed, answer)
@@ -317,16 +301,16 @@ class Session:
         Raises Refused `stale_token` where another owner took over or somebody set the value (`value` is then in the
         error), `token_required`, `already_settled`, `unknown_promise`.
         """
-        key, token = _held(claim, token)
+        key, token = held(claim, token)
         stored, _, blob = pack_value(value)
-        ttl_ms = _ttl_ms(ttl_s)
+        ttl_ms = ttl_ms_of(ttl_s)
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Settled]:
             expires_at_ms = None if ttl_ms is None else now_ms + ttl_ms
             return rules.decide_fulfil(state.silo, state.promises, state.recency, key, token, stored, expires_at_ms, now_ms)
 
         try:
-            answer = self._turn(decide, request_id=_request(request_id), blobs=_blobs(stored, blob), answer_type=Settled)
+            answer = self._turn(decide, request_id=request_of(request_id), blobs=blobs_of(stored, blob), answer_type=Settled)
         except Refused as refused:
             if refused.code in ("stale_token", "already_settled") and type(hit := self._look(key)) is Hit:
                 refused.fields["value"] = hit.value
@@ -340,19 +324,19 @@ class Session:
 
         cause: the exception that waiters in this process are raised. Raises Refused as `fulfil`.
         """
-        key, token = _held(claim, token)
+        key, token = held(claim, token)
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Settled]:
             return rules.decide_reject(state.silo, state.promises, key, token, reason, now_ms)
 
-        return cast(Settled, self._turn(decide, request_id=_request(request_id), answer_type=Settled, cause=cause))
+        return cast(Settled, self._turn(decide, request_id=request_of(request_id), answer_type=Settled, cause=cause))
 
     def release(self, claim: Claimed | str, *, token: int | None = None) -> None:
         """Give a claim back without a result, as if it had never been made: one of those waiting takes over at once.
 
         Raises Refused as `fulfil`.
         """
-        key, token = _held(claim, token)
+        key, token = held(claim, token)
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], None]:
             return rules.decide_release(state.silo, state.promises, key, token, now_ms), None
@@ -361,8 +345,8 @@ class Session:
 
     def renew(self, claim: Claimed | str, lease_s: float = limits.LEASE_DEFAULT_S, *, token: int | None = None) -> Renewed:
         """Let the lease end lease_s from now, never earlier than it would have. Raises Refused as `fulfil`."""
-        key, token = _held(claim, token)
-        lease_ms = _lease_ms(lease_s)
+        key, token = held(claim, token)
+        lease_ms = lease_ms_of(lease_s)
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Renewed]:
             return rules.decide_renew(state.silo, state.promises, key, token, lease_ms, now_ms)
@@ -380,7 +364,7 @@ class Session:
         stored, _, blob = pack_value(payload)
         return cast(
             Settled,
-            self._turn(lambda state, now_ms: rules.decide_resolve(state.silo, state.promises, key, stored, now_ms), blobs=_blobs(stored, blob)),
+            self._turn(lambda state, now_ms: rules.decide_resolve(state.silo, state.promises, key, stored, now_ms), blobs=blobs_of(stored, blob)),
         )
 
     def drop(self, *keys: str, prefix: str | None = None) -> Dropped:
@@ -431,18 +415,16 @@ class Session:
         """Empty the silo; graph and pending promises stay, indexes are not given again. Returns the count of live slots."""
         return cast(Flushed, self._turn(lambda state, now_ms: rules.decide_flush(state.silo, state.promises, now_ms)))
 
-    def configure(
-        self, *, silo_size: int | None = _KEEP, ttl_s: float | None = _KEEP, long_term: str | None = _KEEP, promote_after: int | None = _KEEP
-    ) -> None:
+    def configure(self, *, silo_size: int | None = KEEP, ttl_s: float | None = KEEP, long_term: str | None = KEEP, promote_after: int | None = KEEP) -> None:
         """Change the session's options, creating it if it does not exist. Raises Refused `bad_option`."""
         wanted: Fact = {}
-        if silo_size is not _KEEP:
-            wanted["size"] = _positive("silo_size", silo_size)
-        if promote_after is not _KEEP:
-            wanted["promote"] = _positive("promote_after", promote_after)
-        if ttl_s is not _KEEP:
-            wanted["ttl"] = _ttl_ms(ttl_s)
-        if long_term is not _KEEP:
+        if silo_size is not KEEP:
+            wanted["size"] = positive("silo_size", silo_size)
+        if promote_after is not KEEP:
+            wanted["promote"] = positive("promote_after", promote_after)
+        if ttl_s is not KEEP:
+            wanted["ttl"] = ttl_ms_of(ttl_s)
+        if long_term is not KEEP:
             wanted["long"] = None if long_term is None else check_session_name(long_term)
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], None]:
@@ -462,7 +444,7 @@ class Session:
 
         Never takes over and never returns an older value. Without pending work: what is known, Miss if nothing is.
         """
-        return _drive(self._wait_steps(check_key(key), timeout_s), self, _no_work)
+        return drive(self._wait_steps(check_key(key), timeout_s), self, no_work)
 
     def _wait_steps(self, key: str, timeout_s: float) -> Steps[Hit | Rejected | Pending | Miss]:
         deadline = time.monotonic() + timeout_s
@@ -475,10 +457,10 @@ class Session:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return Pending(key, known.lease_left_s)
-            outcome = yield _Wait(key, left_s)
+            outcome = yield Wait(key, left_s)
             if isinstance(outcome, BaseException):
                 return Rejected(key, reason_of(outcome))
-            if outcome is not None and outcome is not _RELEASED:
+            if outcome is not None and outcome is not RELEASED:
                 return cast("Hit | Rejected", outcome)
 
     def _peek_steps(self, key: str, wait_s: float) -> Steps[Hit | Pending | Miss | Rejected]:
@@ -489,24 +471,24 @@ class Session:
             left_s = deadline - time.monotonic()
             if type(found) is not Pending or left_s <= 0:
                 return found
-            outcome = yield _Wait(key, _until_lapse(found, left_s))
+            outcome = yield Wait(key, until_lapse(found, left_s))
             if isinstance(outcome, BaseException):
                 return Rejected(key, reason_of(outcome))
-            if outcome is not None and outcome is not _RELEASED:
+            if outcome is not None and outcome is not RELEASED:
                 return cast("Hit | Rejected", outcome)
 
     def _claim_steps(self, key: str, lease_s: float, wait_s: float, request_id: str | None) -> Steps[Hit | Pending | Claimed | Rejected]:
         deadline = time.monotonic() + wait_s
-        lease_ms = _lease_ms(lease_s)
+        lease_ms = lease_ms_of(lease_s)
         while True:
-            found = yield _Turn(lambda: self._claim(key, lease_ms, request_id))
+            found = yield Turn(lambda: self._claim(key, lease_ms, request_id))
             left_s = deadline - time.monotonic()
             if type(found) is not Pending or left_s <= 0:
                 return cast("Hit | Pending | Claimed", found)
-            outcome = yield _Wait(key, _until_lapse(found, left_s))
+            outcome = yield Wait(key, until_lapse(found, left_s))
             if isinstance(outcome, BaseException):
                 return Rejected(key, reason_of(outcome))
-            if outcome is not None and outcome is not _RELEASED:
+            if outcome is not None and outcome is not RELEASED:
                 return cast("Hit | Rejected", outcome)
 
     # --- once ---------------------------------------------------------------------------------------------------
@@ -528,17 +510,17 @@ class Session:
         self, key: str, fn: Callable[[], Any], *, ttl_s: float | None = None, lease_s: float = limits.LEASE_DEFAULT_S, timeout_s: float | None = None
     ) -> Hit:
         """Return what `once` returns as a Hit; `shared` says whether somebody else made it."""
-        return _drive(self._once_steps(check_key(key), ttl_s, lease_s, timeout_s), self, fn)
+        return drive(self._once_steps(check_key(key), ttl_s, lease_s, timeout_s), self, fn)
 
     def _once_steps(self, key: str, ttl_s: float | None, lease_s: float, timeout_s: float | None) -> Steps[Hit]:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        lease_ms = _lease_ms(lease_s)
+        lease_ms = lease_ms_of(lease_s)
         mark = (id(self._replica), key)
         if mark in _at_work.get():
             raise Refused(f"once({key!r}) is called from inside its own work", code="recursive_once", hint="give the inner work a key of its own")
         touches = self._replica.touches
         while True:
-            found = yield _Turn(lambda: self._claim(key, lease_ms, None))
+            found = yield Turn(lambda: self._claim(key, lease_ms, None))
             if type(found) is Claimed:
                 return (yield from self._work_steps(found, mark, ttl_s, lease_s))
             if type(found) is Hit:
@@ -547,7 +529,7 @@ class Session:
             left_s = 3600.0 if deadline is None else deadline - time.monotonic()
             if left_s <= 0:
                 raise Unavailable(f"the work on {key!r} was not done within {timeout_s:g} s", code="wait_timeout", hint="try again, or wait longer", key=key)
-            outcome = yield _Wait(key, _until_lapse(found, left_s))
+            outcome = yield Wait(key, until_lapse(found, left_s))
             if isinstance(outcome, BaseException):
                 raise outcome
             if isinstance(outcome, Rejected):
@@ -561,16 +543,16 @@ class Session:
         outer = _at_work.set(_at_work.get() | {mark})
         try:
             try:
-                value = yield _Work()
+                value = yield Work()
             finally:
                 _at_work.reset(outer)
                 self._engine.renewer.remove(renewing)
-            settled = yield _Turn(lambda: self.fulfil(claim, value, ttl_s=ttl_s))
+            settled = yield Turn(lambda: self.fulfil(claim, value, ttl_s=ttl_s))
         except Exception as error:
             if isinstance(error, Refused) and error.code in ("stale_token", "already_settled") and error.fields.get("key") == claim.key:
                 # Our lease lapsed and another owner's result stands: everyone gets the same one.
                 return Hit(error.fields["value"], None, True) if "value" in error.fields else Hit(value, None)
-            yield _Turn(lambda error=error: self._quietly(lambda: self.reject(claim, reason_of(error), cause=error)))  # type: ignore[misc]
+            yield Turn(lambda error=error: self._quietly(lambda: self.reject(claim, reason_of(error), cause=error)))  # type: ignore[misc]
             raise
         except BaseException:  # interrupted or cancelled: that is this caller's affair, not the waiters'
             self._quietly(lambda: self.release(claim))
@@ -599,8 +581,10 @@ class Session:
         """
 
         def decorate(fn: Callable[P, T]) -> Callable[P, T]:
-            key_of = key or _Keys(fn, name)
-            if _is_async(fn):
+            key_of = key or CallKeys(fn, name)
+            if is_async(fn):
+                from pinfold.async_session import AsyncSession
+
                 session = AsyncSession(self)
 
                 @functools.wraps(fn)
@@ -636,438 +620,6 @@ class Session:
         self._replica.flush_touches()
 
 
-class AsyncSession:
-    """A Session for asyncio: the same methods, awaited. Reads come from RAM; journal I/O runs in a worker thread."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    @property
-    def session_id(self) -> str:
-        return self._session.session_id
-
-    async def peek(self, key: str, *, wait_s: float = 0.0) -> Hit | Pending | Miss | Rejected:
-        found = self._session.peek(key)
-        if wait_s > 0 and found.__class__ is Pending:
-            return await _drive_async(self._session._peek_steps(key, wait_s), self._session, None)
-        return found
-
-    async def claim(
-        self, key: str, lease_s: float = limits.LEASE_DEFAULT_S, *, wait_s: float = 0.0, request_id: str | None = None
-    ) -> Hit | Pending | Claimed | Rejected:
-        check_key(key)
-        return await _drive_async(self._session._claim_steps(key, lease_s, wait_s, request_id), self._session, None)
-
-    async def wait(self, key: str, timeout_s: float) -> Hit | Rejected | Pending | Miss:
-        return await _drive_async(self._session._wait_steps(check_key(key), timeout_s), self._session, None)
-
-    async def once(
-        self, key: str, fn: Callable[[], Awaitable[T]], *, ttl_s: float | None = None, lease_s: float = limits.LEASE_DEFAULT_S, timeout_s: float | None = None
-    ) -> T:
-        found = self._session.peek(key)
-        if found.__class__ is Hit:
-            self._session._replica.touches.avoided += 1
-            return cast(T, found.value)
-        steps = self._session._once_steps(key, ttl_s, lease_s, timeout_s)
-        return cast(T, (await _drive_async(steps, self._session, fn)).value)
-
-    def cached(
-        self, *, ttl_s: float | None = None, lease_s: float = limits.LEASE_DEFAULT_S, key: Callable[..., str] | None = None, name: str | None = None
-    ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-        return self._session.cached(ttl_s=ttl_s, lease_s=lease_s, key=key, name=name)
-
-    def keys(self, prefix: str = "") -> list[str]:
-        return self._session.keys(prefix)
-
-    def promise(self, promise_id: str) -> PromiseState:
-        return self._session.promise(promise_id)
-
-    def status(self) -> SessionStatus:
-        return self._session.status()
-
-    async def set(self, key: str, value: Any, *, ttl_s: float | None = None, token: int | None = None, request_id: str | None = None) -> Stored:
-        return await _in_thread(lambda: self._session.set(key, value, ttl_s=ttl_s, token=token, request_id=request_id))
-
-    async def fulfil(self, claim: Claimed | str, value: Any, *, token: int | None = None, ttl_s: float | None = None, request_id: str | None = None) -> Settled:
-        return await _in_thread(lambda: self._session.fulfil(claim, value, token=token, ttl_s=ttl_s, request_id=request_id))
-
-    async def reject(self, claim: Claimed | str, reason: str, *, token: int | None = None, cause: BaseException | None = None) -> Settled:
-        return await _in_thread(lambda: self._session.reject(claim, reason, token=token, cause=cause))
-
-    async def release(self, claim: Claimed | str, *, token: int | None = None) -> None:
-        await _in_thread(lambda: self._session.release(claim, token=token))
-
-    async def renew(self, claim: Claimed | str, lease_s: float = limits.LEASE_DEFAULT_S, *, token: int | None = None) -> Renewed:
-        return await _in_thread(lambda: self._session.renew(claim, lease_s, token=token))
-
-    async def drop(self, *keys: str, prefix: str | None = None) -> Dropped:
-        return await _in_thread(lambda: self._session.drop(*keys, prefix=prefix))
-
-    async def forget(self, *keys: str, **conditions: Any) -> Forgotten:
-        return await _in_thread(lambda: self._session.forget(*keys, **conditions))
-
-    async def flush(self) -> Flushed:
-        return await _in_thread(self._session.flush)
-
-    async def log(self, *, after: int = 0, limit: int = 50, actor: str | None = None) -> list[LogRow]:
-        return await _in_thread(lambda: self._session.log(after=after, limit=limit, actor=actor))
-
-    async def __aenter__(self) -> AsyncSession:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await _in_thread(self._session._replica.flush_touches)
-
-
-class Memory:
-    """A store of sessions, by URL: memory://, sqlite:///path[?durability=full]; default $PINFOLD_STORE or the user's data folder.
-
-    actor: who writes, for the log. background=False starts no threads. Raises ConfigurationError.
-    """
-
-    def __init__(self, url: str | None = None, *, actor: str | None = None, background: bool = True, journal: Journal | None = None) -> None:
-        self._journal = journal if journal is not None else open_journal(url or default_url())
-        self._engine = Engine(self._journal, background=background)
-        self._actor = check_actor(actor)
-        self._sessions: dict[str, Session] = {}
-
-    @property
-    def url(self) -> str:
-        return self._journal.url
-
-    def session(
-        self, session_id: str, *, silo_size: int | None = _KEEP, ttl_s: float | None = _KEEP, long_term: str | None = _KEEP, promote_after: int | None = _KEEP
-    ) -> Session:
-        """Return the session of that name; nothing is written until something is stored or an option given.
-
-        silo_size: evict the least recently used slots beyond this count. ttl_s: end the session this long after its
-        last use. An ended or expired session is followed by a new, empty one under its name.
-        """
-        replica = self._engine.open(check_session_name(session_id))
-        session = self._sessions.get(session_id)
-        if session is None or session._replica is not replica:
-            session = self._sessions[session_id] = Session(replica, self._engine, self._actor)
-        if any(option is not _KEEP for option in (silo_size, ttl_s, long_term, promote_after)):
-            session.configure(silo_size=silo_size, ttl_s=ttl_s, long_term=long_term, promote_after=promote_after)
-        return session
-
-    def async_session(self, session_id: str, **options: Any) -> AsyncSession:
-        """Return the session of that name for asyncio; options as `session`. Opening reads the journal: do it at start."""
-        return AsyncSession(self.session(session_id, **options))
-
-    def sessions(self, *, expired: bool = False) -> list[SessionRow]:
-        """Return the living sessions of this store; with expired=True those that ended and are still kept."""
-        rows = []
-        for info in self._journal.sessions():
-            state = load_state(self._journal, info.name)
-            ended_at = _ended_at(state, self._journal.now_ms())
-            if (ended_at is not None) == expired:
-                rows.append(_session_row(info, state, ended_at))
-        return rows
-
-    def end(self, session_id: str) -> bool:
-        """End a session: it reads as absent, its journal is kept for ENDED_SESSION_KEPT_S. False where there is none."""
-        replica = self._engine.open(check_session_name(session_id))
-
-        def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], bool]:
-            if not state.exists or state.is_over(now_ms, replica.touches.last_used_ms):
-                return [], False
-            return [{"f": "session.put", "ended": now_ms}], True
-
-        ended = bool(replica.turn(decide, actor=self._actor))
-        self.purge()
-        return ended
-
-    def restore(self, session_id: str, *, as_name: str | None = None) -> Session:
-        """Bring an ended or expired session back, under as_name if given.
-
-        Raises Refused `session_exists` while a new one lives under the name, `no_such_session`.
-        """
-        name = check_session_name(session_id)
-        target = check_session_name(as_name) if as_name else name
-        now_ms = self._journal.now_ms()
-        living = {info.name.partition("@")[0] for info in self._journal.sessions() if _ended_at(load_state(self._journal, info.name), now_ms) is None}
-        if target in living:
-            raise Refused(f"a session {target!r} is alive", code="session_exists", hint="restore it under another name: --as NEW", session_id=target)
-        numbers = sorted((incarnation_number(journal_id) for journal_id in self._journal.incarnations(name)), reverse=True)
-        ended = [n for n in numbers if load_state(self._journal, incarnation_id(name, n)).exists]
-        if not ended:
-            raise Refused(f"no session {name!r} is kept", code="no_such_session", hint="`session list --expired` names those that are", session_id=name)
-        if target == name:
-            replica = self._engine.replica(name, ended[0])
-        else:
-            replica = self._engine.copy(name, ended[0], target)
-        replica.turn(lambda state, at_ms: ([{"f": "session.put", "ended": None, "restored": at_ms}], None), actor=self._actor, over=True)
-        self._engine.forget(target)
-        return self.session(target)
-
-    def purge(self) -> list[str]:
-        """Drop the journals of sessions that ended longer than ENDED_SESSION_KEPT_S ago. Return their names."""
-        now_ms = self._journal.now_ms()
-        gone = []
-        for info in self._journal.sessions():
-            ended_at = _ended_at(load_state(self._journal, info.name), now_ms)
-            if ended_at is not None and now_ms - ended_at > limits.ENDED_SESSION_KEPT_S * 1000:
-                self._journal.drop(info.name)
-                gone.append(info.name)
-        return gone
-
-    def compact(self) -> list[str]:
-        """Snapshot every session, apply retention, drop what ended long ago. Return the names of compacted sessions."""
-        self.purge()
-        names = [info.name for info in self._journal.sessions()]
-        for name in names:
-            compact(self._journal, name)
-        return names
-
-    def close(self) -> None:
-        """Release the store: touches are journaled, due snapshots made. Ends no session. Idempotent."""
-        self._engine.close()
-
-    def __enter__(self) -> Memory:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-
-# --- drivers ------------------------------------------------------------------------------------------------------
-
-_RELEASED = Miss()
-"""The outcome of waiting for a claim that was given back: look again."""
-
-
-def _no_work() -> Any:
-    raise AssertionError("these steps have no work in them")
-
-
-def _resume(steps: Generator[Any, Any, Any], run: Callable[[], Any]) -> Any:
-    """Run one step and give its answer, or its exception, to the steps. Return the next step."""
-    try:
-        answer = run()
-    except BaseException as error:
-        return steps.throw(error)
-    return steps.send(answer)
-
-
-def _drive(steps: Steps[T], session: Session, work: Callable[[], Any]) -> T:
-    """Run steps in this thread."""
-    try:
-        step = next(steps)
-        while True:
-            if type(step) is _Turn:
-                step = _resume(steps, step.run)
-            elif type(step) is _Wait:
-                step = _resume(steps, functools.partial(_wait_in_thread, session, step))
-            else:
-                step = _resume(steps, work)
-    except StopIteration as stop:
-        return cast(T, stop.value)
-
-
-def _wait_in_thread(session: Session, step: _Wait) -> Any:
-    replica, waiter = session._replica, Waiter()
-    replica.add_waiter(step.key, waiter)
-    try:
-        if _still_pending(replica, step.key):
-            if replica.background:
-                waiter.wait(step.timeout_s)
-            else:
-                waiter.wait_following(replica, step.timeout_s)
-    finally:
-        replica.remove_waiter(step.key, waiter)
-    return _settle(replica, waiter)
-
-
-def _still_pending(replica: Replica, key: str) -> bool:
-    """Look once more after registering: what settled in between woke nobody, and the caller looks again."""
-    replica.catch_up()
-    promise = replica.state.promises.by_key.get(key)
-    return promise is not None and promise.status == rules.PENDING and replica.state.silo.live(key, replica.now_ms()) is None
-
-
-def _settle(replica: Replica, waiter: Waiter) -> Any:
-    """Return a waiter's outcome as a caller sees it; None where it only timed out."""
-    outcome = waiter.outcome
-    if type(outcome) is Slot:
-        return Hit(replica.value_of(outcome.value), outcome.index if outcome.index >= 0 else None, True)
-    return _RELEASED if type(outcome) is Miss else outcome
-
-
-async def _drive_async(steps: Steps[T], session: Session, work: Callable[[], Awaitable[Any]] | None) -> T:
-    """Run steps in this task: turns in a worker thread, waits as futures."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                if type(step) is _Turn:
-                    answer = await _turn_in_thread(session, step.run)
-                elif type(step) is _Wait:
-                    answer = await _wait_in_task(session, step)
-                else:
-                    assert work is not None
-                    answer = await work()
-            except BaseException as error:
-                step = steps.throw(error)
-            else:
-                step = steps.send(answer)
-    except StopIteration as stop:
-        return cast(T, stop.value)
-
-
-async def _wait_in_task(session: Session, step: _Wait) -> Any:
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-    settled = loop.create_future()
-
-    def settle() -> None:
-        if not settled.done():
-            settled.set_result(None)
-
-    def notify() -> None:
-        try:
-            loop.call_soon_threadsafe(settle)
-        except RuntimeError:
-            pass  # the loop is closed: nobody waits any more
-
-    replica, waiter = session._replica, Waiter(notify)
-    replica.add_waiter(step.key, waiter)
-    try:
-        if _still_pending(replica, step.key):
-            await asyncio.wait([settled], timeout=step.timeout_s)
-    finally:
-        replica.remove_waiter(step.key, waiter)
-    return _settle(replica, waiter)
-
-
-async def _in_thread(run: Callable[[], T]) -> T:
-    import asyncio
-
-    return await asyncio.to_thread(run)
-
-
-async def _turn_in_thread(session: Session, run: Callable[[], Any]) -> Any:
-    """Run a turn in a worker thread. A claim won after the caller was cancelled is given back: nobody would work on it."""
-    import asyncio
-
-    future = asyncio.get_running_loop().run_in_executor(None, contextvars.copy_context().run, run)
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-
-        def give_back(done: asyncio.Future[Any]) -> None:
-            if not done.cancelled() and done.exception() is None and type(done.result()) is Claimed:
-                session._quietly(lambda: session.release(done.result()))
-
-        future.add_done_callback(give_back)
-        raise
-
-
-def _is_async(fn: Callable[..., Any]) -> bool:
-    import inspect
-
-    return inspect.iscoroutinefunction(fn)
-
-
-# --- arguments ----------------------------------------------------------------------------------------------------
-
-_PLAIN = frozenset((str, int, bool, type(None)))
-
-
-class _Keys:
-    """Makes the canonical key of a function's calls; remembers recent ones, since canonical JSON costs more than a hit."""
-
-    _KEPT = 4096
-
-    def __init__(self, fn: Callable[..., Any], name: str | None) -> None:
-        import inspect
-
-        self._signature = inspect.signature(fn)
-        self._name = name or f"{fn.__module__}.{fn.__qualname__}"
-        self._known: dict[Any, str] = {}
-
-    def __call__(self, *args: Any, **kwargs: Any) -> str:
-        # 1, 1.0 and True are equal and hash alike but are different calls: types are part of what is remembered.
-        types = tuple(map(type, args)) if not kwargs else None
-        if types is not None and _PLAIN.issuperset(types):
-            call = (args, types)
-            key = self._known.get(call)
-            if key is None:
-                if len(self._known) >= self._KEPT:
-                    self._known.clear()
-                key = self._known[call] = self._make(args, kwargs)
-            return key
-        return self._make(args, kwargs)
-
-    def _make(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        return call_key(self._name, dict(bound.arguments))
-
-
-def _until_lapse(found: Pending, left_s: float) -> float:
-    return left_s if found.lease_left_s is None else min(left_s, found.lease_left_s + 0.001)
-
-
-def reason_of(error: BaseException) -> str:
-    """Return an exception as one line for those who waited."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def _held(claim: Claimed | str, token: int | None) -> tuple[str, int | None]:
-    if isinstance(claim, Claimed):
-        return claim.key, claim.token
-    return check_key(claim), token
-
-
-def _blobs(stored: Any, blob: bytes | None) -> dict[bytes, bytes] | None:
-    return None if blob is None else {stored.sha256: blob}
-
-
-def _ttl_ms(ttl_s: float | None) -> int | None:
-    if ttl_s is None:
-        return None
-    if not isinstance(ttl_s, (int, float)) or not 0 < ttl_s < 1e9:
-        raise Refused(f"a ttl of {ttl_s!r} s is not possible", code="bad_ttl", hint="give seconds above 0, or None for no ttl")
-    return max(1, round(ttl_s * 1000))
-
-
-def _lease_ms(lease_s: float) -> int:
-    if not isinstance(lease_s, (int, float)) or not limits.LEASE_MIN_S <= lease_s <= limits.LEASE_MAX_S:
-        raise Refused(f"a lease of {lease_s!r} s is not possible", code="bad_lease", hint=f"give {limits.LEASE_MIN_S} to {limits.LEASE_MAX_S:.0f} seconds")
-    return round(lease_s * 1000)
-
-
-def _positive(name: str, value: int | None) -> int | None:
-    if value is not None and (type(value) is not int or value < 1):
-        raise Refused(f"{name}={value!r} is not possible", code="bad_option", hint=f"give {name} a whole number above 0, or none for no limit")
-    return value
-
-
-def _request(request_id: str | None) -> str | None:
-    if request_id is not None and not 0 < len(request_id) <= limits.REQUEST_ID_CHARS:
-        raise Refused("a request_id has 1 to 128 characters", code="bad_option", hint="a UUID is a good one")
-    return request_id
-
-
-_NAME = re.compile(limits.SESSION_NAME_PATTERN)
-
-
-def check_session_name(name: str) -> str:
-    """Return name where a session can have it. Raises Refused `bad_session_name`."""
-    if type(name) is str and _NAME.fullmatch(name):
-        return name
-    raise Refused(f"{str(name)[:40]!r} cannot name a session", code="bad_session_name", hint=f"use 1 to {limits.SESSION_NAME_CHARS} of A-Z a-z 0-9 _ . : -")
-
-
-def check_actor(actor: str | None) -> str | None:
-    """Return actor where it can be journaled. Raises Refused `bad_actor`."""
-    if actor is None or (0 < len(actor) <= limits.ACTOR_CHARS and actor.isprintable()):
-        return actor
-    raise Refused(f"{actor[:40]!r} cannot name an actor", code="bad_actor", hint=f"use 1 to {limits.ACTOR_CHARS} printable characters")
-
-
 # --- telling ------------------------------------------------------------------------------------------------------
 
 
@@ -1084,30 +636,15 @@ def _told(fact: Fact) -> str:
         return f"{verb} {key}" + (f" token={fact['t']}" if fact.get("t") else "") + (f": {fact['r']}" if "r" in fact else "")
     if name == "promise.drop":
         return f"promise of {key} dropped"
+    if name in ("node.put", "edge.put", "law.put"):
+        verb = "created" if "born" not in fact else f"renamed {fact['was']} to" if "was" in fact else "patched"
+        return f"{verb} {fact['id']}" + (f" {fact['src']} --({fact['rel']})--> {fact['dst']}" if name == "edge.put" and verb == "created" else "")
+    if name in ("node.drop", "edge.drop", "law.drop"):
+        return f"dropped {fact['id']}"
+    if name == "schema.put":
+        return f"declared {fact.get('kind', 'relations')}"
+    if name == "touch":
+        return "reads noted"
     if name == "session.put":
         return "session " + " ".join(f"{k}={v}" for k, v in fact.items() if k != "f")
-    return str(name)
-
-
-def _ended_at(state: SessionState, now_ms: int) -> int | None:
-    if state.settings.ended_at_ms is not None:
-        return state.settings.ended_at_ms
-    return state.expires_at_ms() if state.is_over(now_ms) else None
-
-
-def _session_row(info: SessionInfo, state: SessionState, ended_at: int | None) -> SessionRow:
-    return SessionRow(
-        session_id=info.name.partition("@")[0],
-        seq=info.last_seq,
-        size_bytes=info.entry_bytes + info.snapshot_bytes + info.blob_bytes,
-        created_at=state.settings.created_at_ms,
-        last_used_at=max(state.at_ms, state.recency.last_used_ms),
-        expires_at=state.expires_at_ms(),
-        ended_at=ended_at,
-    )
-
-
-def iter_states(memory: Memory) -> Iterable[tuple[str, str]]:
-    """Yield (journal name, state hash) of every session in a store: two stores that yield the same are equal."""
-    for info in memory._journal.sessions():
-        yield info.name, state_hash(load_state(memory._journal, info.name))
+    return "lost: this entry could not be read when the store was repaired" if name == "lost" else str(name)

@@ -7,7 +7,6 @@ Where the platform has no flock the lock is a no-op and SQLite's own lock, with 
 from __future__ import annotations
 
 import os
-import random
 import time
 
 try:
@@ -17,6 +16,12 @@ except ImportError:  # Windows
 
 _FIRST_S, _LONGEST_S = 50e-6, 1e-3
 """Polling, not blocking: a blocking flock cannot be bounded, and was no faster among 8 processes on 2 cores."""
+
+
+def _random() -> float:
+    import random
+
+    return random.random()
 
 
 class FileLock:
@@ -40,7 +45,7 @@ class FileLock:
                 until = until or now + timeout_s
                 if now >= until:
                     return False
-                time.sleep(pause_s * (0.5 + random.random()))  # spreads the pollers
+                time.sleep(pause_s * (0.5 + _random()))  # spreads the pollers
                 pause_s = min(pause_s * 1.5, _LONGEST_S)
             else:
                 return True

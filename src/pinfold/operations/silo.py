@@ -6,26 +6,42 @@ from typing import Any
 
 from pinfold import limits
 from pinfold.errors import Refused
-from pinfold.operations.table import Call, Operation, Param, key_of, part_of, shown, whole_ms
+from pinfold.operations.table import Call, Operation, Param, key_of, part_of, whole_ms
 from pinfold.state.outcomes import Claimed, Hit, Miss, Pending, Rejected
+from pinfold.state.value import check_key
+from pinfold.steps import Steps
 
-_KEY = Param("key", "str", "what the work is called", None, positional=True)
-_TOOL = Param("tool", "str", "or: the tool about to be called", None)
-_ARGUMENTS = Param("arguments", "object", "and its arguments, in any order", None)
-_TTL = Param("ttl_s", "seconds", "forget after", None, cli="ttl")
-_LEASE = Param("lease_s", "seconds", "how long the claim lasts unrenewed", limits.LEASE_MCP_S, cli="lease")
-_WAIT = Param("wait_s", "seconds", "wait for work in flight", 0, cli="wait")
-_TOKEN = Param("token", "int", "the claim's token", None)
+_KEY = Param("key", "str", "what the work is called; or give tool and arguments", None, positional=True)
+_TOOL = Param("tool", "str", "or: the tool about to be called", None, told=False)
+_ARGUMENTS = Param("arguments", "object", "and its arguments, in any order", None, told=False)
+_TTL = Param("ttl_s", "seconds", "forget after", None, cli="ttl", told=False)
+_LEASE = Param("lease_s", "seconds", "how long the claim lasts unrenewed", limits.LEASE_MCP_S, cli="lease", told=False)
+_WAIT = Param("wait_s", "seconds", "wait for work in flight", 0, cli="wait", told=False)
+_TOKEN = Param("token", "int", "the claim's token", None, told=False)
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------
 
 
-def _open(call: Call, silo_size: int | None, ttl_s: float | None, long_term: str | None, promote_after: int | None) -> dict[str, Any]:
+def _open(
+    call: Call,
+    silo_size: int | None,
+    ttl_s: float | None,
+    long_term: str | None,
+    promote_after: int | None,
+    schema: str | None,
+    map_file: str | None,
+    map_lines: list[str] | None,
+    seed_lines: list[str] | None,
+    allow_new_relation: bool,
+) -> dict[str, Any]:
     session = call.session
-    existed = session.status().seq > 0
+    existed = session._replica.state.exists
     wanted: dict[str, Any] = {"silo_size": silo_size, "ttl_s": ttl_s, "long_term": long_term, "promote_after": promote_after}
     session.configure(**{name: value for name, value in wanted.items() if value is not None})
+    document = "\n".join([*_declared(call, schema, map_file, map_lines), *(seed_lines or [])])
+    if document:
+        session.add(document, allow_new_relation=allow_new_relation)
     settings = session._replica.state.settings
     return {
         "status": "resumed" if existed else "initialized",
@@ -36,12 +52,36 @@ def _open(call: Call, silo_size: int | None, ttl_s: float | None, long_term: str
     }
 
 
+def _declared(call: Call, schema: str | None, map_file: str | None, map_lines: list[str] | None) -> list[str]:
+    """Return the SCHEMA lines of a schema text, or of a map in MemNet's words. Raises DocumentRefused."""
+    if map_file is None and not map_lines:
+        return [] if schema is None else [schema]
+    from pinfold.dialect.format import format_schema_kind
+    from pinfold.dialect.legacy import parse_map
+    from pinfold.portable import read_text
+    from pinfold.state.mutate import refuse
+
+    text = "\n".join([*([read_text(call.file(map_file))] if map_file is not None else []), *(map_lines or [])])
+    if text.lstrip("\ufeff \n").startswith("SCHEMA"):
+        return [text, *([schema] if schema else [])]
+    columns, problems = parse_map(text)
+    if problems:
+        raise refuse(problems)
+    lines = [format_schema_kind(kind, fields, False) for kind, fields in columns.items() if kind not in ("EDG", "LAW")]
+    return [*([schema] if schema else []), *lines]
+
+
+def _open_in_minutes(call: Call, ttl: float | None, **rest: Any) -> dict[str, Any]:
+    return _open(call, None, None if ttl is None else ttl * 60, None, None, None, None, **rest)
+
+
 def _info(call: Call) -> dict[str, Any]:
     status = call.session.status()
     return {
         "session_id": status.session_id,
         "short_term": status.short_term,
         "promises": status.promises,
+        "long_term": call.session.graph_counts(),
         "promotion_threshold": status.promotion_threshold,
         "seq": status.seq,
         "expires_at": whole_ms(status.expires_at),
@@ -106,11 +146,22 @@ def _peek(
     wait_s: float,
     offset: int,
     limit_bytes: int | None,
-) -> dict[str, Any]:
-    name = key_of(key, tool, arguments)
-    found = call.session.claim(name, lease_s, wait_s=wait_s) if claim else call.session.peek(name, wait_s=wait_s)
+) -> dict[str, Any] | Steps[dict[str, Any]]:
+    name = check_key(key_of(key, tool, arguments))
+    if claim or wait_s > 0:
+        return _peek_steps(call, name, claim, lease_s, wait_s, offset, limit_bytes)
+    return _found(call, call.session.peek(name), offset, limit_bytes)
+
+
+def _peek_steps(call: Call, key: str, claim: bool, lease_s: float, wait_s: float, offset: int, limit_bytes: int | None) -> Steps[dict[str, Any]]:
+    session = call.session
+    found = yield from session._claim_steps(key, lease_s, wait_s, None) if claim else session._peek_steps(key, wait_s)
+    return _found(call, found, offset, limit_bytes)
+
+
+def _found(call: Call, found: Hit | Pending | Claimed | Rejected | Miss, offset: int, limit_bytes: int | None) -> dict[str, Any]:
     if isinstance(found, Hit):
-        return {"hit": True, **part_of(found.value, offset, limit_bytes), "index": found.index}
+        return {"hit": True, **part_of(found.value, offset, limit_bytes, call.shown), "index": found.index}
     if isinstance(found, Pending):
         return {"hit": True, "status": "pending", "promise_id": found.promise_id, "lease_left_s": _s(found.lease_left_s)}
     if isinstance(found, Claimed):
@@ -120,7 +171,9 @@ def _peek(
     return {"hit": False}
 
 
-def _claim(call: Call, key: str | None, tool: str | None, arguments: dict[str, Any] | None, lease_s: float, wait_s: float) -> dict[str, Any]:
+def _claim(
+    call: Call, key: str | None, tool: str | None, arguments: dict[str, Any] | None, lease_s: float, wait_s: float
+) -> dict[str, Any] | Steps[dict[str, Any]]:
     return _peek(call, key, tool, arguments, True, lease_s, wait_s, 0, None)
 
 
@@ -131,7 +184,9 @@ def _set(
     return {"status": "stored", "index": stored.index, **({"evicted": stored.evicted} if stored.evicted else {})}
 
 
-def _resolve(call: Call, promise_id: str, payload: Any, error: str | None, token: int | None, wait_s: float, ttl_s: float | None) -> dict[str, Any]:
+def _resolve(
+    call: Call, promise_id: str, payload: Any, error: str | None, token: int | None, wait_s: float, ttl_s: float | None
+) -> dict[str, Any] | Steps[dict[str, Any]]:
     session = call.session
     if payload is not None and error is not None:
         raise Refused("a promise is resolved with a payload or rejected with an error, not both", code="bad_arguments", hint="pass one of them")
@@ -142,9 +197,9 @@ def _resolve(call: Call, promise_id: str, payload: Any, error: str | None, token
         session.reject(promise_id, error, token=token)
         return {"status": "rejected", "promise_id": promise_id, "reason": error}
     if wait_s > 0:
-        return _waited(session.wait(promise_id, wait_s), promise_id)
+        return _wait(call, promise_id, wait_s)
     known = session.promise(promise_id)
-    result: dict[str, Any] = {"status": known.status, "promise_id": promise_id, "payload": shown(known.payload)}
+    result: dict[str, Any] = {"status": known.status, "promise_id": promise_id, "payload": call.shown(known.payload)}
     if known.status == "rejected":
         result["reason"] = known.reason
     if known.lease_left_s is not None:
@@ -152,13 +207,13 @@ def _resolve(call: Call, promise_id: str, payload: Any, error: str | None, token
     return result
 
 
-def _wait(call: Call, key: str, timeout_s: float) -> dict[str, Any]:
-    return _waited(call.session.wait(key, timeout_s), key)
+def _wait(call: Call, key: str, timeout_s: float) -> Steps[dict[str, Any]]:
+    return _waited(call, (yield from call.session._wait_steps(check_key(key), timeout_s)), key)
 
 
-def _waited(outcome: Hit | Rejected | Pending | Miss, key: str) -> dict[str, Any]:
+def _waited(call: Call, outcome: Hit | Rejected | Pending | Miss, key: str) -> dict[str, Any]:
     if isinstance(outcome, Hit):
-        return {"status": "resolved", "promise_id": key, "payload": shown(outcome.value)}
+        return {"status": "resolved", "promise_id": key, "payload": call.shown(outcome.value)}
     if isinstance(outcome, Rejected):
         return {"status": "rejected", "promise_id": key, "payload": None, "reason": outcome.reason}
     if isinstance(outcome, Pending):
@@ -207,13 +262,14 @@ def _told_open(result: dict[str, Any]) -> str:
 
 
 def _told_status(result: dict[str, Any]) -> str:
-    short, promises, ledger = result["short_term"], result["promises"], result["ledger"]
+    short, promises, ledger, graph = result["short_term"], result["promises"], result["ledger"], result["long_term"]
     size = "no limit" if short["silo_size"] is None else f"limit {short['silo_size']}"
     return "\n".join(
         (
             f"session   {result['session_id']}  seq {result['seq']}" + (f"  expires {result['expires_at']}" if result["expires_at"] else ""),
             f"silo      {short['slots']} slots ({size}), {short['bytes']} bytes, {short['evicted']} evicted",
             f"reads     {short['hits']} hits, {short['misses']} misses",
+            f"graph     {graph['nodes']} nodes, {graph['edges']} edges, {graph['laws']} laws",
             f"promises  {promises['pending']} pending, {promises['resolved']} resolved, {promises['rejected']} rejected",
             f"ledger    {ledger['executions_avoided']} executions avoided, {ledger['waits_joined']} waits joined",
         )
@@ -249,14 +305,36 @@ def _told_resolve(result: dict[str, Any]) -> str:
 
 ROWS = (
     Operation(
+        name="session_open",
+        access="write",
+        doc="Open a session with a map of its kinds; never wipes.",
+        params=(
+            Param("ttl", "float", "minutes after the last use until it ends", None, cli=""),
+            Param("map_lines", "strings", "@TAG: id|field|…, or SCHEMA lines", None, cli=""),
+            Param("seed_lines", "strings", "lines to add", None, cli=""),
+            Param("allow_new_relation", "bool", "", False, cli="", told=False),
+        ),
+        handler=_open_in_minutes,
+        python="Memory.session",
+        toolsets="M",
+        mcp="session_open",
+        result='status "initialized"|"resumed", session_id, silo_size, ttl_s, seq',
+        idempotent=True,
+    ),
+    Operation(
         name="open",
         access="write",
         doc="Open or resume a session; never wipes. Not required before other tools.",
         params=(
-            Param("silo_size", "int", "keep at most this many slots, evicting the least recently used", None),
-            Param("ttl_s", "seconds", "end the session this long after its last use", None, cli="ttl"),
+            Param("silo_size", "int", "keep at most this many slots, evicting the least recently used", None, told=False),
+            Param("ttl_s", "seconds", "end the session this long after its last use", None, cli="ttl", told=False),
             Param("long_term", "str", "session that keeps long-term memory", None, mcp=False),
             Param("promote_after", "int", "promote a slot at this many hits", None, mcp=False),
+            Param("schema", "str", "SCHEMA lines to declare", None, mcp=False),
+            Param("map_file", "str", "a file of SCHEMA lines, or of a MemNet map", None, mcp=False),
+            Param("map_lines", "strings", "one line of a MemNet map", None, cli="map", repeat=True, mcp=False),
+            Param("seed_lines", "strings", "a line to add", None, cli="seed", repeat=True, mcp=False),
+            Param("allow_new_relation", "bool", "declare relations the schema lacks", False, mcp=False),
         ),
         handler=_open,
         python="Memory.session",
@@ -265,6 +343,7 @@ ROWS = (
         cli=("session open", "session resume"),
         text=_told_open,
         idempotent=True,
+        summary="start or resume one; without ID a new name is minted",
         result='status "initialized"|"resumed", session_id, silo_size, ttl_s, seq',
     ),
     Operation(
@@ -274,12 +353,15 @@ ROWS = (
         params=(),
         handler=_info,
         python="status",
-        toolsets="SCP",
+        toolsets="SCPM",
         mcp="memory_status",
-        cli=("status", "session current"),
+        memnet=("session_current", "housekeep_stats", "serve_status"),
+        cli=("status", "session current", "housekeep stats"),
         text=_told_status,
+        summary="counts of slots, promises, hits, and what was saved",
         result="short_term{slots, silo_size, bytes, hits, misses, evicted}, promises{pending, resolved, rejected}, "
-        "promotion_threshold, seq, expires_at, ledger{executions_avoided, waits_joined}",
+        "long_term{nodes, edges, laws, kinds, relations}, promotion_threshold, seq, expires_at, ledger{executions_avoided, waits_joined}",
+        slow=True,
     ),
     Operation(
         name="session_list",
@@ -294,7 +376,9 @@ ROWS = (
         text=_told_list,
         is_empty=lambda result: not result["sessions"],
         store=True,
+        summary="the sessions of this store",
         result="sessions[]{session_id, seq, size_bytes, created_at, last_used_at, expires_at}, total",
+        slow=True,
     ),
     Operation(
         name="session_close",
@@ -309,6 +393,7 @@ ROWS = (
         text=lambda result: f"{result['status']} {result['session_id']}",
         is_empty=lambda result: result["status"] == "absent",
         destructive=True,
+        summary="end one; restorable for seven days",
         result='status "ended"|"absent", session_id',
     ),
     Operation(
@@ -320,6 +405,7 @@ ROWS = (
         python="Memory.restore",
         cli=("session restore",),
         text=lambda result: f"restored {result['session_id']} seq={result['seq']}",
+        summary="bring an ended one back",
         result='status "restored", session_id, seq',
     ),
     Operation(
@@ -334,6 +420,7 @@ ROWS = (
         cli=("flush",),
         text=lambda result: f"flushed {result['cleared_count']}",
         destructive=True,
+        summary="empty the silo; promises in flight stay",
         result='status "flushed", cleared_count',
     ),
     Operation(
@@ -352,7 +439,9 @@ ROWS = (
         cli=("log",),
         text=_told_log,
         is_empty=lambda result: not result["entries"],
+        summary="who changed what",
         result="entries[]{seq, at, actor?, request_id?, changes[]}, next_after",
+        slow=True,
     ),
     Operation(
         name="peek",
@@ -366,8 +455,8 @@ ROWS = (
             Param("claim", "bool", "own the work if nobody does", False),
             _LEASE,
             _WAIT,
-            Param("offset", "int", "next_offset of the part before", 0),
-            Param("limit_bytes", "int", "longest part", limits.PEEK_PART_BYTES, cli_default=None, mcp=False),
+            Param("offset", "int", "next_offset of a long value", 0),
+            Param("limit_bytes", "int", "longest part", limits.PEEK_PART_BYTES, cli_default=2**53, mcp=False),
         ),
         handler=_peek,
         python="peek",
@@ -375,7 +464,9 @@ ROWS = (
         mcp="peek",
         cli=("peek",),
         is_empty=lambda result: "value" not in result,
+        summary="look: the value, or who is at work on it",
         result="{hit:true, value, index} | {hit:true, status:pending, promise_id, lease_left_s} | {hit:false} | {hit:false, claimed:true, promise_id, token}",
+        writes=lambda arguments: bool(arguments.get("claim")),
     ),
     Operation(
         name="claim",
@@ -387,6 +478,7 @@ ROWS = (
         cli=("claim",),
         text=_told_claim,
         is_empty=lambda result: "value" not in result and not result.get("claimed"),
+        summary="own the work unless it is done or in flight",
         result="as peek with claim",
     ),
     Operation(
@@ -409,6 +501,7 @@ ROWS = (
         cli=("set",),
         text=_told_set,
         idempotent=True,
+        summary="store a result; wakes those who wait",
         result='status "stored", index, evicted?',
     ),
     Operation(
@@ -416,11 +509,11 @@ ROWS = (
         access="write",
         doc="Settle a claimed promise: payload stores the result, error tells those who wait. With neither: its status; wait_s waits.",
         params=(
-            Param("promise_id", "str", "from peek", positional=True),
+            Param("promise_id", "str", "from peek", positional=True, told=False),
             Param("payload", "any", "the result", None, positional=True),
             Param("error", "str", "why there is none", None),
             _TOKEN,
-            Param("wait_s", "seconds", "wait until it is settled", 0, cli="wait"),
+            Param("wait_s", "seconds", "wait until it is settled", 0, cli="wait", told=False),
             Param("ttl_s", "seconds", "forget the result after", None, cli="ttl", mcp=False),
         ),
         handler=_resolve,
@@ -430,7 +523,9 @@ ROWS = (
         cli=("resolve",),
         text=_told_resolve,
         is_empty=lambda result: result["status"] in ("pending", "unknown"),
-        result='status "resolved"|"pending"|"rejected"|"unknown", payload',
+        summary="settle a claim with a result or an --error",
+        result='status "resolved"|"pending"|"rejected"|"unknown", promise_id, payload?, reason?, index?',
+        writes=lambda arguments: arguments.get("payload") is not None or arguments.get("error") is not None,
     ),
     Operation(
         name="wait",
@@ -440,7 +535,8 @@ ROWS = (
         handler=_wait,
         python="wait",
         cli=("wait",),
-        is_empty=lambda result: result["status"] in ("pending", "unknown"),
+        is_empty=lambda result: result["status"] != "resolved",
+        summary="wait until the work on a key is settled",
         result="as resolve",
     ),
     Operation(
@@ -448,8 +544,8 @@ ROWS = (
         access="write",
         doc="Keep a claim alive while the work goes on.",
         params=(
-            Param("promise_id", "str", "from peek", positional=True),
-            Param("token", "int", "the claim's token"),
+            Param("promise_id", "str", "from peek", positional=True, told=False),
+            Param("token", "int", "the claim's token", told=False),
             _LEASE,
         ),
         handler=_renew,
@@ -459,7 +555,8 @@ ROWS = (
         cli=("renew",),
         text=lambda result: f"renewed {result['promise_id']} lease_left={result['lease_left_s']:g}s",
         idempotent=True,
-        result="lease_left_s",
+        summary="keep a claim while the work goes on",
+        result='status "renewed", promise_id, lease_left_s',
     ),
     Operation(
         name="drop",
@@ -478,6 +575,7 @@ ROWS = (
         text=lambda result: "\n".join(f"{result['status'].replace('_', ' ')} {key}" for key in result["keys"]),
         is_empty=lambda result: not result["keys"],
         destructive=True,
+        summary="remove keys",
         result='status "dropped"|"would_drop", keys[]',
     ),
     Operation(
@@ -518,6 +616,7 @@ ROWS = (
         cli=("keys",),
         text=lambda result: "\n".join(result["keys"]),
         is_empty=lambda result: not result["keys"],
+        summary="the keys that are there",
         result="keys[], total, next_cursor?",
     ),
 )

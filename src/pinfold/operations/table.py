@@ -1,20 +1,24 @@
 """The types of the operations table: one row describes an operation once, for every door.
 
 A row's handler takes a Call (the store, the session, who asks) and the row's arguments by name, and returns the result
-as plain builtins: the MCP and `--json` shape of it. A refusal is an exception, a miss is a result.
+as plain builtins: the MCP and `--json` shape of it. A refusal is an exception, a miss is a result. A handler that may
+wait returns steps (a generator of the session's), which `run` drives in this thread and `run_async` on the event loop.
 """
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from types import GeneratorType
 from typing import Any
 
 import msgspec
 
 from pinfold.call_key import call_key
 from pinfold.errors import Refused
-from pinfold.session import Memory, Session
+from pinfold.memory import Memory
+from pinfold.session import Session
+from pinfold.steps import drive, drive_async, no_work
 
 REQUIRED: Any = object()
 
@@ -25,7 +29,10 @@ class Param(msgspec.Struct, frozen=True):
     """One argument. kind: str, int, float, bool, seconds, object, strings (a list), any (JSON).
 
     On the command line seconds need a unit (90s, 60m, 2h). positional: given by place there. cli: its flag where that
-    differs from the name, "" for none. mcp: whether an MCP tool shows it.
+    differs from the name, "" for none. file: text that may also come from --file or standard input there (kind any always
+    may). mcp: whether an MCP tool shows it. told: whether a model is shown doc; not where the name says it, since every
+    listed word is read at every turn. also: a flag that may give a positional instead. repeat: the flag may be repeated,
+    each time one item.
     """
 
     name: str
@@ -36,6 +43,10 @@ class Param(msgspec.Struct, frozen=True):
     cli: str | None = None
     mcp: bool = True
     cli_default: Any = REQUIRED
+    told: bool = True
+    file: bool = False
+    also: str = ""
+    repeat: bool = False
 
     @property
     def required(self) -> bool:
@@ -47,7 +58,9 @@ class Param(msgspec.Struct, frozen=True):
         schema: dict[str, Any] = {} if kind is None else {"type": kind}
         if self.kind == "strings":
             schema["items"] = {"type": "string"}
-        if self.doc:
+        if self.default is not REQUIRED and self.default:
+            schema["default"] = self.default
+        if self.doc and self.told:
             schema["description"] = self.doc
         return schema
 
@@ -56,7 +69,9 @@ class Operation(msgspec.Struct, frozen=True):
     """One row. toolsets: S standard, C core, P pmll, M memnet, A all only, "" no MCP tool. store: works on no session.
 
     doc is what a model reads: when to call it, and what comes back. cli: the verb (two words for a group), "" for none.
-    text: the result as words for a terminal, where plain lines say it better than JSON.
+    summary: the line of `pinfold --help`, where the first sentence of doc is not it. text: the result as words for a
+    terminal, where plain lines say it better than JSON. mcp_text: the same for a model. writes: whether a call with these
+    arguments changes anything, where that depends on them. slow: reads more than RAM. memnet: its names in the toolset memnet.
     """
 
     name: str
@@ -75,6 +90,15 @@ class Operation(msgspec.Struct, frozen=True):
     idempotent: bool = False
     store: bool = False
     result: str = ""
+    summary: str = ""
+    mcp_text: Callable[[Any], str] | None = None
+    writes: Callable[[dict[str, Any]], bool] | None = None
+    slow: bool = False
+    memnet: tuple[str, ...] = ()
+
+    def changes(self, arguments: dict[str, Any]) -> bool:
+        """Return whether a call with these arguments may change the store."""
+        return self.access == "write" if self.writes is None else self.writes(arguments)
 
     def input_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the arguments an MCP tool takes; every tool takes session_id."""
@@ -86,13 +110,40 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class Call:
-    """One call of an operation: the store, the session it names (opened when it is first used), and the door's default."""
+    """One call of an operation: the store, the session it names (opened when it is first used), and the door's default.
 
-    def __init__(self, memory: Memory, session_id: str | None, *, default_session: Callable[[], str] | None = None) -> None:
+    as_shown: how values stand in the result; JSON by default, a door that prints bytes takes them as they are.
+    roots: the folders whose files this caller may name; None for every file.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        session_id: str | None,
+        *,
+        default_session: Callable[[], str] | None = None,
+        as_shown: Callable[[Any], Any] | None = None,
+        roots: Sequence[str] | None = None,
+    ) -> None:
         self.memory = memory
+        self.roots = roots
+        self.shown = as_shown or shown
         self._session_id = session_id
         self._default_session = default_session
         self._session: Session | None = None
+
+    def file(self, path: str) -> str:
+        """Return path where this caller may read and write it. Raises Refused `outside_roots`."""
+        if self.roots is not None:
+            real = os.path.realpath(path)
+            if not any(os.path.commonpath([real, os.path.realpath(root)]) == os.path.realpath(root) for root in self.roots if root):
+                raise Refused(f"{path} is in no folder this server may use", code="outside_roots", hint="its operator names them in $PINFOLD_FILES")
+        return path
+
+    @property
+    def named_session(self) -> str | None:
+        """The session the caller named, None where none was."""
+        return self._session_id
 
     @property
     def session_id(self) -> str:
@@ -111,6 +162,22 @@ class Call:
 
 def run(operation: Operation, call: Call, arguments: dict[str, Any]) -> Any:
     """Return the result of an operation. Raises Refused `bad_arguments` for an argument it does not have or lacks, or of a wrong type."""
+    result = start(operation, call, arguments)
+    return drive(result, call.session, no_work) if type(result) is GeneratorType else result
+
+
+async def finish(started: Any, call: Call) -> Any:
+    """Return the result of what `start` returned, waiting on the event loop. A claim won after a cancellation is given back."""
+    return await drive_async(started, call.session, None) if type(started) is GeneratorType else started
+
+
+def waits(started: Any) -> bool:
+    """Return whether `start` returned steps that are still to be gone."""
+    return type(started) is GeneratorType
+
+
+def start(operation: Operation, call: Call, arguments: dict[str, Any]) -> Any:
+    """Return the result of an operation, or the steps to it where it may wait. Raises as `run`."""
     known = {p.name: p for p in operation.params}
     unknown = sorted(set(arguments) - set(known))
     if unknown:
@@ -124,6 +191,8 @@ def run(operation: Operation, call: Call, arguments: dict[str, Any]) -> Any:
                 raise Refused(f"{operation.name} needs {name!r}", code="bad_arguments", hint=f"{name}: {param.doc}")
             value = param.default
         else:
+            if param.kind == "strings" and isinstance(value, str):
+                value = [value]
             _check_kind(operation, param, value)
         filled[name] = value
     return operation.handler(call, **filled)
@@ -146,8 +215,12 @@ def _check_kind(operation: Operation, param: Param, value: Any) -> None:
     if fits and param.kind == "strings":
         fits = all(isinstance(item, str) for item in value)
     if not fits:
-        wanted = "a number of seconds" if param.kind == "seconds" else f"a {JSON_TYPES[param.kind]}"
+        wanted = "a number of seconds" if param.kind == "seconds" else _an(JSON_TYPES[param.kind] or "JSON value")
         raise Refused(f"{operation.name}: {param.name} must be {wanted}, not {type(value).__name__}", code="bad_arguments", hint=param.doc)
+
+
+def _an(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def key_of(key: str | None, tool: str | None, arguments: dict[str, Any] | None) -> str:
@@ -159,10 +232,14 @@ def key_of(key: str | None, tool: str | None, arguments: dict[str, Any] | None) 
 
 def shown(value: Any) -> Any:
     """Return a value as JSON shows it: bytes as {"base64": …}."""
-    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+    if isinstance(value, bytes):
+        from binascii import b2a_base64
+
+        return {"base64": b2a_base64(value, newline=False).decode()}
+    return value
 
 
-def part_of(value: Any, offset: int, limit_bytes: int | None) -> dict[str, Any]:
+def part_of(value: Any, offset: int, limit_bytes: int | None, shown: Callable[[Any], Any] = shown) -> dict[str, Any]:
     """Return {"value"} or, where it is longer than limit_bytes, a part of it with offset, next_offset and size_bytes.
 
     Text is cut between characters; JSON in parts is its text; offsets count UTF-8 bytes.

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
 from pinfold import limits
-from pinfold.entry import GENESIS, Entry, Fact
+from pinfold.entry import GENESIS, Entry, Fact, hash_of
 from pinfold.errors import JournalCorrupt, NewerFormat
+from pinfold.state import graph as graph_rules
 from pinfold.state import promises as promise_rules
+from pinfold.state import schema as schema_rules
 from pinfold.state import silo as silo_rules
+from pinfold.state.graph import Graph
+from pinfold.state.housekeep import decide_expire
 from pinfold.state.promises import Promises
+from pinfold.state.schema import Schema
 from pinfold.state.silo import Recency, Silo
+from pinfold.state.value import Blob
 
 SNAPSHOT_FORMAT = 1
 
@@ -37,9 +42,9 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class SessionState:
-    """Silo, promises and settings of one session, where its journal stands, and the requests served lately."""
+    """Silo, promises, graph, schema and settings of one session, where its journal stands, and the requests served lately."""
 
-    __slots__ = ("at_ms", "hash", "promises", "recency", "requests", "seq", "settings", "silo")
+    __slots__ = ("at_ms", "graph", "hash", "promises", "recency", "requests", "schema", "seq", "settings", "silo")
 
     def __init__(self) -> None:
         self.seq = 0
@@ -47,6 +52,8 @@ class SessionState:
         self.at_ms = 0
         self.silo = Silo()
         self.promises = Promises()
+        self.graph = Graph()
+        self.schema = Schema()
         self.settings = Settings()
         self.requests: OrderedDict[str, int] = OrderedDict()
         self.recency = Recency()
@@ -89,6 +96,15 @@ _SETTING = {
     "ended": "ended_at_ms",
 }
 
+
+def _on_graph(step: Callable[[Graph, Fact, Entry], None]) -> Callable[[SessionState, Fact, Entry], None]:
+    return lambda state, fact, entry: step(state.graph, fact, entry)
+
+
+def _on_schema(step: Callable[[Schema, Fact, Entry], None]) -> Callable[[SessionState, Fact, Entry], None]:
+    return lambda state, fact, entry: step(state.schema, fact, entry)
+
+
 APPLY: dict[str, Callable[[SessionState, Fact, Entry], None]] = {
     "slot.put": lambda s, fact, entry: silo_rules.apply_put(s.silo, s.recency, fact, entry),
     "slot.drop": lambda s, fact, entry: silo_rules.apply_drop(s.silo, s.recency, fact, entry),
@@ -96,6 +112,9 @@ APPLY: dict[str, Callable[[SessionState, Fact, Entry], None]] = {
     "promise.drop": lambda s, fact, entry: promise_rules.apply_drop(s.promises, fact, entry),
     "touch": lambda s, fact, entry: s.recency.touch(fact),
     "session.put": _apply_session,
+    **{name: _on_graph(step) for name, step in graph_rules.APPLY.items()},
+    **{name: _on_schema(step) for name, step in schema_rules.APPLY.items()},
+    "lost": lambda s, fact, entry: None,  # what a repair puts where an entry could not be read
 }
 
 
@@ -119,6 +138,13 @@ def apply(state: SessionState, entry: Entry, entry_hash: bytes) -> None:
             state.requests.popitem(last=False)
 
 
+def decide_housekeep(state: SessionState, now_ms: int) -> list[Fact]:
+    """Return the facts that ride along with a write: what expired or was settled long ago goes, a bounded number at a time."""
+    facts = promise_rules.decide_housekeep(state.silo, state.promises, now_ms)
+    expired = decide_expire(state.graph, now_ms, limits.HOUSEKEEP_PER_TURN)
+    return [*facts, *expired] if expired else facts
+
+
 # --- snapshots --------------------------------------------------------------------------------------------------
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -134,6 +160,8 @@ def _core(state: SessionState) -> list[Any]:
         list(state.requests.items()),
         state.silo.dump(),
         state.promises.dump(),
+        state.graph.dump(),
+        state.schema.dump(),
     ]
 
 
@@ -149,17 +177,25 @@ def decode_snapshot(body: bytes) -> SessionState:
     try:
         core, recency = _decode(body[1:])
         state = SessionState()
-        state.seq, state.hash, state.at_ms, settings, requests, silo, promises = core
+        state.seq, state.hash, state.at_ms, settings, requests, silo, promises, graph, schema = core
         state.settings = msgspec.convert(settings, Settings)
         state.requests = OrderedDict((name, seq) for name, seq in requests)
         state.silo = Silo.load(silo)
         state.promises = Promises.load(promises)
+        state.graph = Graph.load(graph)
+        state.schema = Schema.load(schema)
         state.recency = Recency.load(recency)
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         raise JournalCorrupt(f"a snapshot cannot be decoded: {error}", hint="run `pinfold doctor`") from error
     return state
 
 
+def blobs_in(state: SessionState) -> list[Blob]:
+    """Return the large values a state names, each once."""
+    stored = [slot.value for slot in state.silo.slots.values()] + [p.payload for p in state.promises.by_key.values()]
+    return list({value.sha256: value for value in stored if isinstance(value, Blob)}.values())
+
+
 def state_hash(state: SessionState) -> str:
     """Return 32 hex digits that are equal for equal states, in any process; recency is left out."""
-    return blake2b(_encode(_core(state)), digest_size=16).hexdigest()
+    return hash_of(_encode(_core(state))).hex()

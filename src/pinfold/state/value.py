@@ -8,8 +8,6 @@ A stored value is one of
 
 from __future__ import annotations
 
-import json
-from hashlib import sha256
 from typing import Any, cast
 
 import msgspec
@@ -37,6 +35,19 @@ Stored = str | bytes | Json | Blob
 
 _json_encode = msgspec.json.Encoder().encode
 _json_decode = msgspec.json.Decoder().decode
+
+
+def _json() -> Any:
+    """Return the standard library's json, which knows lone surrogates; rarely needed, so not loaded at start."""
+    import json
+
+    return json
+
+
+def _sha256(raw: bytes) -> bytes:
+    from hashlib import sha256  # OpenSSL's: fast for large values, slow to load
+
+    return sha256(raw).digest()
 
 
 def pack_value(value: Any) -> tuple[Stored, int, bytes | None]:
@@ -69,7 +80,7 @@ def _place(stored: str | bytes | Json) -> tuple[Stored, int, bytes | None]:
             size_bytes=len(raw),
             limit_bytes=limits.VALUE_BYTES,
         )
-    return Blob(sha256(raw).digest(), len(raw), kind), len(raw), raw
+    return Blob(_sha256(raw), len(raw), kind), len(raw), raw
 
 
 def _raw(stored: str | bytes | Json) -> tuple[bytes, str]:
@@ -85,8 +96,8 @@ def _to_json(value: Any) -> Json:
         text = _json_encode(value)
         same = _json_decode(text) == value
     except UnicodeEncodeError:
-        text = json.dumps(value).encode()
-        same = json.loads(text) == value
+        text = _json().dumps(value).encode()
+        same = _json().loads(text) == value
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise Refused(f"a {type(value).__name__} cannot be kept: {error}", code="bad_value", hint=_HINT) from error
     if not same:
@@ -116,7 +127,7 @@ def _decode_json(text: bytes) -> Any:
     try:
         return _json_decode(text)
     except msgspec.DecodeError:  # a lone surrogate escape: msgspec refuses what json accepts
-        return json.loads(text)
+        return _json().loads(text)
 
 
 def value_fields(stored: Stored) -> Fact:
@@ -162,7 +173,7 @@ def inline_bytes(stored: Stored | None) -> int:
 
 def check_blob(raw: bytes, blob: Blob) -> bytes:
     """Return raw where it is what the journal named. Raises JournalCorrupt."""
-    if len(raw) != blob.size or sha256(raw).digest() != blob.sha256:
+    if len(raw) != blob.size or _sha256(raw) != blob.sha256:
         raise JournalCorrupt(f"blob {blob.sha256.hex()[:12]} does not match its SHA-256", code="blob_corrupt", hint="run `pinfold doctor`")
     return raw
 

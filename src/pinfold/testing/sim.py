@@ -50,7 +50,8 @@ from pinfold.entry import Entry, Record, decode_entry
 from pinfold.errors import PinfoldError, Refused, Unavailable
 from pinfold.journal.base import Conflict, Snapshot
 from pinfold.journal.memory import MemoryJournal
-from pinfold.session import Memory, Session
+from pinfold.memory import Memory
+from pinfold.session import Session
 from pinfold.state import promises as rules
 from pinfold.state.outcomes import AlreadyApplied, Claimed, Hit, Miss, Pending
 from pinfold.state.session import SessionState, apply, state_hash

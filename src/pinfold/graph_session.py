@@ -1,0 +1,430 @@
+"""The graph side of a session: one way to write (a document of lines), many bounded ways to read, and its history.
+
+Reads are answered from RAM under the replica's lock, so that they see one state; those of the past from the journal.
+What reads and writes lines is imported where it is used: a peek on the command line must not pay for the graph.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pinfold import limits
+from pinfold.entry import Fact
+from pinfold.errors import Refused
+from pinfold.state.graph import Graph
+from pinfold.state.housekeep import HOUSEKEEPING, decide_prune, find_rows
+from pinfold.state.schema import Schema
+from pinfold.state.session import SessionState
+
+if TYPE_CHECKING:
+    from pinfold.dialect.parse import Batch
+    from pinfold.engine import Replica
+    from pinfold.history import Blame, Past
+    from pinfold.recall import pinmap, read
+    from pinfold.recall import walk as walks
+    from pinfold.state.mutate import Mutated
+
+
+class View(msgspec.Struct, frozen=True):
+    """One state to read from: the graph and schema as of seq, and the time that counts there (Unix ms)."""
+
+    graph: Graph
+    schema: Schema
+    seq: int
+    now_ms: int
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """What a document did and at which seq; seq stays where nothing changed. conflicts: of a merge that changed nothing."""
+
+    seq: int
+    minted: dict[str, str]
+    lines: list[str]
+    dropped: list[str]
+    warnings: list[str]
+    conflicts: list[str] = []
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """Rows of one housekeeping bucket: their lines, and the ids that were dropped with apply."""
+
+    bucket: str
+    lines: list[str]
+    dropped: list[str]
+
+
+class GraphReads:
+    """Reading a graph: of a live session, or of one as it was (`Session.at`)."""
+
+    _replica: Replica
+
+    @functools.cached_property
+    def _past(self) -> Past:
+        from pinfold.history import Past
+
+        return Past(self._replica.journal, self._replica.id)
+
+    def _view(self) -> View:
+        """Return the state to read. Called under the replica's lock."""
+        raise AssertionError("a reader says what it reads")
+
+    def pin_map(
+        self,
+        *anchors: str,
+        depth: int = limits.WALK_DEPTH,
+        budget_tokens: int = limits.BUDGET_TOKENS,
+        max_rows: int | None = None,
+        relations: Collection[str] | None = None,
+        kinds: Collection[str] | None = None,
+        direction: str = "both",
+        cursor: str = "",
+        since: str = "",
+        counter: str = "est",
+    ) -> pinmap.PinMap:
+        """Return the lines an agent needs around its anchors, never over budget_tokens; clips are declared in the footer.
+
+        since: the etag of a map got before: only what changed since comes back. counter: "est", or "o200k" for exact
+        tokens (extra `tokens`). Raises Refused `not_found`, `budget_too_small`, `no_anchor`, `stale_cursor`.
+        """
+        from pinfold.recall import pinmap
+        from pinfold.recall.tokens import counter_of
+
+        if not anchors:
+            raise Refused("a pin map needs an anchor", code="no_anchor", hint="name the ids you are working on, or search for them")
+        count = counter_of(counter)
+        with self._replica.lock:
+            view = self._view()
+            before = self._before(view, since) if since else None
+            return pinmap.pin_map(
+                view.graph,
+                anchors,
+                now_ms=view.now_ms,
+                schema=view.schema,
+                depth=depth,
+                budget_tokens=budget_tokens,
+                max_rows=max_rows,
+                relations=relations,
+                kinds=kinds,
+                direction=direction,
+                cursor=cursor,
+                since=since,
+                before=before,
+                count=count,
+                counter=counter,
+            )
+
+    def _before(self, view: View, since: str) -> tuple[Graph, Schema | None] | None:
+        """Return graph and schema as of an etag, None where that history is gone or was never here."""
+        from pinfold.recall.pinmap import etag_seq
+
+        seq = etag_seq(since)
+        if seq is None or seq > view.seq:
+            return None
+        if seq == max(view.graph.seq, view.schema.seq):
+            return view.graph, view.schema
+        try:
+            state = self._past.at(seq)
+        except Refused:
+            return None
+        return state.graph, state.schema
+
+    def walk(
+        self,
+        anchor: str,
+        *,
+        depth: int = limits.WALK_DEPTH,
+        relations: Collection[str] | None = None,
+        direction: str = "both",
+        max_rows: int = limits.WALK_ROWS,
+    ) -> walks.Walk:
+        """Return the edges within depth of an anchor, in path order; clips declared. Raises Refused `not_found`."""
+        from pinfold.recall import walk as walks
+
+        with self._replica.lock:
+            view = self._view()
+            return walks.walk(view.graph, anchor, depth=depth, relations=relations, direction=direction, max_rows=max_rows, now_ms=view.now_ms)
+
+    def neighbors(
+        self,
+        anchor: str,
+        *,
+        depth: int = 1,
+        relations: Collection[str] | None = None,
+        direction: str = "both",
+        max_rows: int = limits.WALK_ROWS,
+        with_anchor: bool = False,
+    ) -> walks.Neighbors:
+        """Return the nodes within depth of an anchor, nearest first, and the edges that lead to them."""
+        from pinfold.recall import walk as walks
+
+        with self._replica.lock:
+            view = self._view()
+            return walks.neighbors(
+                view.graph,
+                anchor,
+                depth=depth,
+                relations=relations,
+                direction=direction,
+                max_rows=max_rows,
+                now_ms=view.now_ms,
+                schema=view.schema,
+                with_anchor=with_anchor,
+            )
+
+    def path(self, start: str, end: str, *, direction: str = "out", relations: Collection[str] | None = None, weight: str | None = None) -> walks.Path:
+        """Return a shortest path; weight names the edge field that holds a step's cost. Raises Refused `not_found`, `bad_weight`."""
+        from pinfold.recall import walk as walks
+
+        with self._replica.lock:
+            view = self._view()
+            return walks.path(view.graph, start, end, direction=direction, relations=relations, weight=weight, now_ms=view.now_ms, schema=view.schema)
+
+    def get(self, *ids: str) -> read.Got:
+        """Return the rows of these ids as they read, and which are missing, with ids near them."""
+        from pinfold.recall import read
+
+        with self._replica.lock:
+            view = self._view()
+            return read.get(view.graph, ids, now_ms=view.now_ms, schema=view.schema)
+
+    def find(
+        self,
+        kind: str | Collection[str] | None = None,
+        *,
+        where: str | Mapping[str, Any] | Sequence[str] | None = None,
+        form: str = "node",
+        relation: str | Collection[str] | None = None,
+        active_only: bool = False,
+        limit: int = limits.LIST_ROWS,
+        cursor: str = "",
+    ) -> read.Found:
+        """Return a page of the rows that match, oldest first. where: `status=open and prio>=3`, or {"prio": {"$gte": 3}}."""
+        from pinfold.recall import read
+
+        with self._replica.lock:
+            view = self._view()
+            return read.find(
+                view.graph,
+                now_ms=view.now_ms,
+                schema=view.schema,
+                form=form,
+                kind=kind,
+                relation=relation,
+                where=where,
+                active_only=active_only,
+                limit=limit,
+                cursor=cursor,
+            )
+
+    def schema(self) -> list[str]:
+        """Return the SCHEMA lines of the session; empty where nothing was declared."""
+        with self._replica.lock:
+            return self._view().schema.lines()
+
+    def graph_counts(self) -> dict[str, Any]:
+        """Return {"nodes", "edges", "laws", "kinds", "relations"}: counts, by kind and by relation too."""
+        with self._replica.lock:
+            graph = self._view().graph
+            return {
+                "nodes": len(graph.nodes),
+                "edges": len(graph.edges),
+                "laws": len(graph.laws),
+                "kinds": {kind: len(ids) for kind, ids in sorted(graph.kinds.items())},
+                "relations": {relation: len(ids) for relation, ids in sorted(graph.relations.items())},
+            }
+
+
+class GraphSession(GraphReads):
+    """Reading and writing the graph of a live session."""
+
+    def _turn(self, decide: Any, **rest: Any) -> Any:
+        """Run one turn of the engine."""
+        raise AssertionError("a session writes by turns")
+
+    def _view(self) -> View:
+        replica = self._replica
+        replica.catch_up()
+        if replica.is_over():
+            return View(Graph(), Schema(), 0, replica.now_ms())
+        state = replica.state
+        return View(state.graph, state.schema, state.seq, replica.now_ms())
+
+    # --- writing ------------------------------------------------------------------------------------------------
+
+    def mutate(
+        self, text: str, *, if_seq: int | None = None, dry_run: bool = False, allow_new_relation: bool = False, request_id: str | None = None
+    ) -> Changed:
+        """Do what a document of lines says, all of it or nothing; a later line sees what an earlier one did.
+
+        if_seq: refuse where a row the document touches changed after that seq. dry_run: answer the same, write nothing.
+        Raises DocumentRefused with every problem: line, column, code, message, hint.
+        """
+        return self._write(text, "mutate", if_seq, dry_run, allow_new_relation, request_id)
+
+    def add(self, text: str, *, dry_run: bool = False, allow_new_relation: bool = False, request_id: str | None = None) -> Changed:
+        """Do a document that only creates: + lines, laws, SCHEMA; legacy pipe rows too. As `mutate`."""
+        return self._write(text, "add", None, dry_run, allow_new_relation, request_id)
+
+    def update(self, text: str, *, if_seq: int | None = None, dry_run: bool = False, request_id: str | None = None) -> Changed:
+        """Do a document that only patches and drops: ~ and - lines; legacy pipe rows too. As `mutate`."""
+        return self._write(text, "update", if_seq, dry_run, False, request_id)
+
+    def delete(self, *ids: str, dry_run: bool = False) -> Changed:
+        """Drop these rows, nodes with their edges. Raises DocumentRefused `not_found` and then drops none."""
+        from pinfold.dialect.parse import Batch, Op
+
+        ops = [Op("-", "row", place, f"- {id}", id=id) for place, id in enumerate(ids, 1)]
+        return self._change(Batch(ops, [], {}, [], len(ops)), "mutate", None, dry_run, False, None)
+
+    def _write(self, text: str, verb: str, if_seq: int | None, dry_run: bool, allow_new_relation: bool, request_id: str | None) -> Changed:
+        from pinfold.dialect.parse import parse_document
+
+        return self._change(parse_document(text), verb, if_seq, dry_run, allow_new_relation, request_id)
+
+    def _change(self, batch: Batch, verb: str, if_seq: int | None, dry_run: bool, allow_new_relation: bool, request_id: str | None) -> Changed:
+        from pinfold.state.mutate import decide_mutate
+
+        def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Changed]:
+            facts, done = decide_mutate(state.graph, state.schema, batch, verb=verb, now_ms=now_ms, if_seq=if_seq, allow_new_relation=allow_new_relation)
+            check_rows(state.graph, facts)
+            seq = state.seq + 1 if facts else state.seq
+            return ([] if dry_run else facts), _changed(seq, done)
+
+        answer: Changed = self._turn(decide, request_id=request_id, answer_type=Changed)
+        return answer
+
+    def housekeep(self, bucket: str = "recyclable", *, kind: str | None = None, apply: bool = False) -> Pruned:
+        """Return the rows of a bucket (expired, orphans, stale, dangling, recyclable); with apply, drop those that may go.
+
+        What is persistent or fresh is shown but never dropped. Raises Refused `bad_bucket`.
+        """
+        from pinfold.recall import read
+
+        if bucket not in HOUSEKEEPING:
+            raise Refused(f"there is no bucket {bucket!r}", code="bad_bucket", hint=f"one of {', '.join(HOUSEKEEPING)}")
+        self._replica.catch_up()
+        with self._replica.lock:
+            found = find_rows(self._replica.state.graph, bucket, kind, self._replica.now_ms())
+            lines = [item.line for item in read.get(self._replica.state.graph, found, now_ms=0, schema=self._replica.state.schema).items]
+        if not apply:
+            return Pruned(bucket, lines, [])
+
+        def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], list[str]]:
+            facts = decide_prune(state.graph, bucket, kind, now_ms)
+            return facts, [fact["id"] for fact in facts]
+
+        return Pruned(bucket, lines, self._turn(decide))
+
+    # --- history ------------------------------------------------------------------------------------------------
+
+    def at(self, seq: int | None = None, *, at_ms: int | None = None) -> SessionAt:
+        """Return this session as it was after entry seq, or at Unix time at_ms. Raises Refused `history_gone`, `bad_seq`."""
+        self._replica.catch_up()
+        with self._replica.lock:
+            if (seq is None) == (at_ms is None):
+                raise Refused("say when: a seq or a time", code="bad_arguments", hint="one of the two")
+            wanted = seq if seq is not None else self._past.seq_at(at_ms or 0)
+            self._past.at(wanted)
+        return SessionAt(self._replica, self._past, wanted)
+
+    def diff(self, a: int, b: int | None = None) -> str:
+        """Return a mutate document that turns the graph as of seq a into that of seq b (now, where none is given)."""
+        from pinfold.history import Past, diff_states
+
+        self._replica.catch_up()
+        with self._replica.lock:
+            past = Past(self._replica.journal, self._replica.id)
+            older = past.at(a)
+            newer = self._replica.state if b is None or b == self._replica.state.seq else Past(self._replica.journal, self._replica.id).at(b)
+            return diff_states(older, newer)
+
+    def undo(self, seq: int) -> Changed:
+        """Take back what entry seq did to rows, as a new entry.
+
+        Raises Refused `undo_conflict` (ids) where later changes rest on it, `nothing_to_undo`, `history_gone`.
+        """
+        from pinfold.dialect.parse import parse_document
+        from pinfold.history import Past, undo_document
+        from pinfold.state.mutate import decide_mutate
+
+        self._replica.catch_up()
+        with self._replica.lock:
+            past = Past(self._replica.journal, self._replica.id)
+            entry = past.entry(seq)
+            before = past.at(seq - 1).graph.copy() if seq > 1 else Graph()
+            after = past.at(seq).graph
+
+        def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Changed]:
+            document = undo_document(entry, before, after, state.graph)
+            facts, done = decide_mutate(state.graph, state.schema, parse_document(document), now_ms=now_ms, allow_new_relation=True)
+            return facts, _changed(state.seq + 1 if facts else state.seq, done)
+
+        answer: Changed = self._turn(decide)
+        return answer
+
+    def blame(self, id: str) -> list[Blame]:
+        """Return who last wrote a row and each of its fields: the row first (field ""). Raises Refused `not_found`."""
+        from pinfold.history import Past, blame
+        from pinfold.recall import walk as walks
+
+        with self._replica.lock:
+            view = self._view()
+            row = walks.check_anchor(view.graph, id, view.now_ms)
+            return blame(Past(self._replica.journal, self._replica.id), row)
+
+    def merge_from(self, fork: GraphSession, base: Graph) -> Changed:
+        """Bring what fork's graph changed since base into this one: all of it, or nothing and the conflicts."""
+        from pinfold.dialect.parse import parse_document
+        from pinfold.history import merge_document
+        from pinfold.state.mutate import decide_mutate
+
+        theirs = fork._replica
+
+        def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Changed]:
+            merged = merge_document(base, state.graph, theirs.state.graph)
+            if merged.conflicts:
+                return [], Changed(state.seq, {}, [], [], [], merged.conflicts)
+            facts, done = decide_mutate(state.graph, state.schema, parse_document(merged.document), now_ms=now_ms, allow_new_relation=True)
+            minted = {old: done.minted[label.removeprefix("NEW:")] for old, label in merged.renamed.items()}
+            return facts, Changed(state.seq + 1 if facts else state.seq, minted, done.lines, done.dropped, done.warnings)
+
+        theirs.catch_up()
+        with theirs.lock:
+            answer: Changed = self._turn(decide)
+        return answer
+
+
+class SessionAt(GraphReads):
+    """A session as it was after one entry: the same reads, nothing to write."""
+
+    def __init__(self, replica: Replica, past: Past, seq: int) -> None:
+        self._replica = replica
+        self.__dict__["_past"] = past  # the one of its session: it moves on cheaply
+        self.seq = seq
+
+    def _view(self) -> View:
+        state = self._past.at(self.seq)
+        return View(state.graph, state.schema, self.seq, state.at_ms)
+
+
+def _changed(seq: int, done: Mutated) -> Changed:
+    return Changed(seq, done.minted, done.lines, done.dropped, done.warnings)
+
+
+def check_rows(graph: Graph, facts: Iterable[Fact]) -> None:
+    """Raise Refused `graph_full` where the facts would take the graph over ROWS_PER_SESSION."""
+    room = limits.ROWS_PER_SESSION - len(graph)
+    if room > limits.DOCUMENT_LINES * 2:
+        return
+    new = sum(1 for fact in facts if fact["f"].endswith(".put") and fact.get("id") and graph.row(fact["id"]) is None)
+    if new > max(room, 0):
+        raise Refused(
+            f"the graph would have {len(graph) + new} rows, the limit ROWS_PER_SESSION is {limits.ROWS_PER_SESSION}",
+            code="graph_full",
+            hint="drop what is settled, or open another session",
+            limit=limits.ROWS_PER_SESSION,
+        )

@@ -1,0 +1,295 @@
+"""Memory: a store, by its URL, and the sessions in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from pinfold import limits
+from pinfold.arguments import check_actor, check_session_name
+from pinfold.async_session import AsyncSession
+from pinfold.engine import Engine, compact, incarnation_id, incarnation_number, load_state
+from pinfold.entry import Entry, Fact, Record, encode_entry, hash_of
+from pinfold.errors import Refused
+from pinfold.graph_session import Changed
+from pinfold.journal.base import Journal, SessionInfo, Snapshot
+from pinfold.journal.open import default_url, open_journal
+from pinfold.session import KEEP, Session
+from pinfold.state.promises import Promises
+from pinfold.state.session import SessionState, blobs_in, decode_snapshot, encode_snapshot, state_hash
+from pinfold.state.value import Blob, pack_value
+
+
+class SessionRow(msgspec.Struct, frozen=True):
+    """One session of a store. Sizes in bytes, times in Unix ms."""
+
+    session_id: str
+    seq: int
+    size_bytes: int
+    created_at: int
+    last_used_at: int
+    expires_at: int | None
+    ended_at: int | None
+
+
+class Memory:
+    """A store of sessions, by URL: memory://, sqlite:///path[?durability=full]; default $PINFOLD_STORE or the user's data folder.
+
+    actor: who writes, for the log. background=False starts no threads. Raises ConfigurationError.
+    """
+
+    def __init__(self, url: str | None = None, *, actor: str | None = None, background: bool = True, journal: Journal | None = None) -> None:
+        self._journal = journal if journal is not None else open_journal(url or default_url())
+        self._engine = Engine(self._journal, background=background)
+        self._actor = check_actor(actor)
+        self._sessions: dict[str, Session] = {}
+
+    @property
+    def url(self) -> str:
+        return self._journal.url
+
+    def session(
+        self, session_id: str, *, silo_size: int | None = KEEP, ttl_s: float | None = KEEP, long_term: str | None = KEEP, promote_after: int | None = KEEP
+    ) -> Session:
+        """Return the session of that name; nothing is written until something is stored or an option given.
+
+        silo_size: evict the least recently used slots beyond this count. ttl_s: end the session this long after its
+        last use. An ended or expired session is followed by a new, empty one under its name.
+        """
+        replica = self._engine.open(check_session_name(session_id))
+        session = self._sessions.get(session_id)
+        if session is None or session._replica is not replica:
+            session = self._sessions[session_id] = Session(replica, self._engine, self._actor)
+        if any(option is not KEEP for option in (silo_size, ttl_s, long_term, promote_after)):
+            session.configure(silo_size=silo_size, ttl_s=ttl_s, long_term=long_term, promote_after=promote_after)
+        return session
+
+    def async_session(self, session_id: str, **options: Any) -> AsyncSession:
+        """Return the session of that name for asyncio; options as `session`. Opening reads the journal: do it at start."""
+        return AsyncSession(self.session(session_id, **options))
+
+    def sessions(self, *, expired: bool = False) -> list[SessionRow]:
+        """Return the living sessions of this store; with expired=True those that ended and are still kept."""
+        rows = []
+        for info in self._journal.sessions():
+            state = load_state(self._journal, info.name)
+            ended_at = _ended_at(state, self._journal.now_ms())
+            if (ended_at is not None) == expired:
+                rows.append(_session_row(info, state, ended_at))
+        return rows
+
+    def end(self, session_id: str) -> bool:
+        """End a session: it reads as absent, its journal is kept for ENDED_SESSION_KEPT_S. False where there is none."""
+        replica = self._engine.open(check_session_name(session_id))
+
+        def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], bool]:
+            if not state.exists or state.is_over(now_ms, replica.touches.last_used_ms):
+                return [], False
+            return [{"f": "session.put", "ended": now_ms}], True
+
+        ended = bool(replica.turn(decide, actor=self._actor))
+        self.purge()
+        return ended
+
+    def restore(self, session_id: str, *, as_name: str | None = None) -> Session:
+        """Bring an ended or expired session back, under as_name if given.
+
+        Raises Refused `session_exists` while a new one lives under the name, `no_such_session`.
+        """
+        name = check_session_name(session_id)
+        target = check_session_name(as_name) if as_name else name
+        now_ms = self._journal.now_ms()
+        living = {info.name.partition("@")[0] for info in self._journal.sessions() if _ended_at(load_state(self._journal, info.name), now_ms) is None}
+        if target in living:
+            raise Refused(f"a session {target!r} is alive", code="session_exists", hint="restore it under another name: --as NEW", session_id=target)
+        numbers = sorted((incarnation_number(journal_id) for journal_id in self._journal.incarnations(name)), reverse=True)
+        ended = [n for n in numbers if load_state(self._journal, incarnation_id(name, n)).exists]
+        if not ended:
+            raise Refused(f"no session {name!r} is kept", code="no_such_session", hint="`session list --expired` names those that are", session_id=name)
+        if target == name:
+            replica = self._engine.replica(name, ended[0])
+        else:
+            replica = self._engine.copy(name, ended[0], target)
+        replica.turn(lambda state, at_ms: ([{"f": "session.put", "ended": None, "restored": at_ms}], None), actor=self._actor, over=True)
+        self._engine.forget(target)
+        return self.session(target)
+
+    def fork(self, session_id: str, name: str, *, at: int | None = None) -> Session:
+        """Copy a session as of seq `at` (now by default) under a new name, without its promises. Returns the fork.
+
+        Raises Refused `session_exists`, `no_such_session`, `history_gone`.
+        """
+        from pinfold.history import Past
+
+        source = self._engine.open(check_session_name(session_id))
+        source.catch_up()
+        if not source.state.exists or source.is_over():
+            raise Refused(f"there is no session {session_id!r}", code="no_such_session", hint="`session list` names those there are", session_id=session_id)
+        with source.lock:
+            seq = source.state.seq if at is None else at
+            state = decode_snapshot(encode_snapshot(Past(self._journal, source.id).at(seq)))
+        last_token, state.promises = state.promises.last_token, Promises()
+        state.promises.last_token = last_token
+        state.requests.clear()
+        state.settings = msgspec.structs.replace(state.settings, extra={**state.settings.extra, "forked_from": session_id, "fork_seq": seq})
+        record = self._journal.read(source.id, seq - 1, 1)[0]
+        return self._begin(name, record, state, lambda blob: self._journal.get_blob(source.id, blob.sha256))
+
+    def merge(self, fork_id: str, *, into: str | None = None) -> Changed:
+        """Bring what a fork's graph changed since it was forked into its origin (or into): all, or nothing and the conflicts.
+
+        Raises Refused `not_a_fork`, `history_gone`.
+        """
+        from pinfold.history import Past
+
+        fork = self.session(fork_id)
+        extra = fork._replica.state.settings.extra
+        if "fork_seq" not in extra:
+            raise Refused(f"session {fork_id!r} is not a fork", code="not_a_fork", hint="`session fork` makes one", session_id=fork_id)
+        base = Past(self._journal, fork._replica.id).at(extra["fork_seq"]).graph
+        return self.session(into or extra["forked_from"]).merge_from(fork, base)
+
+    def save(self, session_id: str, path: str) -> tuple[int, int]:
+        """Write a session to a text file, losslessly but for promises; beside it first, then renamed. Returns (rows, bytes)."""
+        from pinfold.portable import write_whole
+        from pinfold.savefile import save_lines
+
+        replica = self._engine.open(check_session_name(session_id))
+        if not replica.state.exists:
+            raise Refused(f"there is no session {session_id!r}", code="no_such_session", hint="`session list` names those there are", session_id=session_id)
+        with replica.lock:
+            lines = list(save_lines(session_id, replica.state, replica.raw_of))
+            rows = len(replica.state.graph)
+        return rows, write_whole(path, lines)
+
+    def load(self, path: str, session_id: str | None = None, *, keep_id: bool = False, replace: bool = False) -> Session:
+        """Make a session of a saved file (a MemNet `@SNAP: 1` file too): as session_id, under its own name, or a new one.
+
+        Raises Refused `session_exists` where one of that name lives and replace was not given, `bad_snapshot`.
+        """
+        from pinfold.dialect.legacy import is_snapshot
+        from pinfold.portable import read_text
+        from pinfold.savefile import load_text
+
+        text = read_text(path)
+        large: dict[bytes, bytes] = {}
+
+        def pack(value: Any) -> Any:
+            stored, _, raw = pack_value(value)
+            if isinstance(stored, Blob) and raw is not None:
+                large[stored.sha256] = raw
+            return stored
+
+        if is_snapshot(text):
+            return self._load_legacy(text, session_id, keep_id, replace)
+        saved, state = load_text(text, pack)
+        name = self._name_for(session_id, saved, keep_id)
+        state.seq = max(state.seq, 1)
+        record = encode_entry(Entry(state.seq, b"", state.at_ms, None, self._actor, [{"f": "session.put", "loaded": state.seq}]))
+        state.hash = record.hash
+        self._make_room(name, replace)
+        return self._begin(name, record, state, lambda blob: large.get(blob.sha256))
+
+    def _load_legacy(self, text: str, session_id: str | None, keep_id: bool, replace: bool) -> Session:
+        from pinfold.dialect.legacy import parse_snapshot
+        from pinfold.dialect.parse import Batch, Op
+        from pinfold.state.mutate import refuse
+
+        snapshot = parse_snapshot(text)
+        if snapshot.problems:
+            raise refuse(snapshot.problems)
+        name = self._name_for(session_id, snapshot.session, keep_id)
+        self._make_room(name, replace)
+        schema = [
+            Op("", "schema", 0, f"SCHEMA {tag}", kind=tag, fields={"fields": " ".join(fields)})
+            for tag, fields in snapshot.columns.items()
+            if tag not in ("EDG", "LAW")
+        ]
+        session = self.session(name)
+        session._change(Batch([*schema, *snapshot.ops], [], {}, [], len(snapshot.ops)), "add", None, False, True, None)
+        return session
+
+    def _name_for(self, wanted: str | None, saved: str, keep_id: bool) -> str:
+        if keep_id:
+            return check_session_name(saved)
+        return f"s_{os.urandom(4).hex()}" if wanted is None else check_session_name(wanted)
+
+    def _make_room(self, name: str, replace: bool) -> None:
+        replica = self._engine.open(check_session_name(name))
+        if replica.state.exists and not replica.is_over():
+            if not replace:
+                raise _exists(name)
+            self.end(name)
+
+    def _begin(self, name: str, record: Record, state: SessionState, fetch: Callable[[Blob], bytes | None]) -> Session:
+        """Begin a journal in the middle: with state, which record ends. Raises Refused `session_exists`."""
+        taken = self._engine.open(check_session_name(name))
+        if taken.state.exists and not taken.is_over():
+            raise _exists(name)
+        body = encode_snapshot(state)
+        blobs = {blob.sha256: raw for blob in blobs_in(state) if (raw := fetch(blob)) is not None}
+        if not self._journal.begin(taken.id, record, Snapshot(state.seq, hash_of(body), body, list(blobs)), blobs):
+            raise _exists(name)
+        self._engine.forget(name)
+        return self.session(name)
+
+    def purge(self) -> list[str]:
+        """Drop the journals of sessions that ended longer than ENDED_SESSION_KEPT_S ago. Return their names."""
+        now_ms = self._journal.now_ms()
+        gone = []
+        for info in self._journal.sessions():
+            ended_at = _ended_at(load_state(self._journal, info.name), now_ms)
+            if ended_at is not None and now_ms - ended_at > limits.ENDED_SESSION_KEPT_S * 1000:
+                self._journal.drop(info.name)
+                gone.append(info.name)
+        return gone
+
+    def compact(self) -> list[str]:
+        """Snapshot every session, apply retention, drop what ended long ago. Return the names of compacted sessions."""
+        self.purge()
+        names = [info.name for info in self._journal.sessions()]
+        for name in names:
+            compact(self._journal, name)
+        return names
+
+    def close(self) -> None:
+        """Release the store: touches are journaled, due snapshots made. Ends no session. Idempotent."""
+        self._engine.close()
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _ended_at(state: SessionState, now_ms: int) -> int | None:
+    if state.settings.ended_at_ms is not None:
+        return state.settings.ended_at_ms
+    return state.expires_at_ms() if state.is_over(now_ms) else None
+
+
+def _session_row(info: SessionInfo, state: SessionState, ended_at: int | None) -> SessionRow:
+    return SessionRow(
+        session_id=info.name.partition("@")[0],
+        seq=info.last_seq,
+        size_bytes=info.entry_bytes + info.snapshot_bytes + info.blob_bytes,
+        created_at=state.settings.created_at_ms,
+        last_used_at=max(state.at_ms, state.recency.last_used_ms),
+        expires_at=state.expires_at_ms(),
+        ended_at=ended_at,
+    )
+
+
+def _exists(name: str) -> Refused:
+    return Refused(f"a session {name!r} is alive", code="session_exists", hint="choose another name, or end it first", session_id=name)
+
+
+def iter_states(memory: Memory) -> Iterable[tuple[str, str]]:
+    """Yield (journal name, state hash) of every session in a store: two stores that yield the same are equal."""
+    for info in memory._journal.sessions():
+        yield info.name, state_hash(load_state(memory._journal, info.name))

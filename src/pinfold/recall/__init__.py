@@ -1,0 +1,1 @@
+"""Reading what the state holds: pure functions over it, everything derived."""

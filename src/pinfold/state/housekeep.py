@@ -1,0 +1,73 @@
+"""What a session drops by itself: rows whose time is over, and, when asked, what nobody needs any more. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pinfold.entry import Fact
+from pinfold.state.graph import Edge, Graph, Law, Node
+
+
+def drop_rows(graph: Graph, ids: Iterable[str]) -> list[Fact]:
+    """Return facts that drop these rows, each node with its edges; every row once, edges first."""
+    edges: dict[str, None] = {}
+    nodes: list[Fact] = []
+    for id in dict.fromkeys(ids):
+        row = graph.row(id)
+        if isinstance(row, Edge):
+            edges[row.id] = None
+        elif isinstance(row, Node):
+            edges.update((edge.id, None) for edge in graph.edges_of(row.id))
+            nodes.append({"f": "node.drop", "id": row.id})
+        elif isinstance(row, Law):
+            nodes.append({"f": "law.drop", "id": row.id})
+    return [*({"f": "edge.drop", "id": id} for id in edges), *nodes]
+
+
+def decide_expire(graph: Graph, now_ms: int, limit: int) -> list[Fact]:
+    """Return facts that drop up to limit rows whose time is over."""
+    if not graph.due or graph.due[0][0] > now_ms:
+        return []
+    return drop_rows(graph, graph.expired(now_ms, limit))
+
+
+# --- housekeeping when asked ----------------------------------------------------------------------------------------
+
+HOUSEKEEPING = ("expired", "orphans", "stale", "dangling", "recyclable")
+"""What `housekeep` looks for: rows past their time; nodes without edges; both; edges without an end (there are none here);
+rows marked to be recycled that may go now."""
+
+ORPHAN_AGE_MS = 7 * 24 * 3600 * 1000
+"""A node without edges is fresh for a week: it may be about to be linked."""
+
+_TRANSIENT = frozenset(("delete_on_settle", "delete_on_expire"))
+
+
+def find_rows(graph: Graph, bucket: str, kind: str | None, now_ms: int) -> list[str]:
+    """Return the ids in a bucket, in the order of the graph."""
+    due = {id for id, at_ms in graph.expiring.items() if at_ms <= now_ms}
+    found: list[str] = []
+    for row in graph.rows():
+        if isinstance(row, Law) or (kind is not None and not (isinstance(row, Node) and row.kind == kind)):
+            continue
+        is_orphan = isinstance(row, Node) and not graph.degree(row.id)
+        is_due = row.id in due
+        is_transient = is_due or (row.get("recycle") in _TRANSIENT and row.get("status") == "settled")
+        wanted = {"expired": is_due, "orphans": is_orphan, "stale": is_due or is_orphan, "dangling": False, "recyclable": is_transient}
+        if wanted[bucket]:
+            found.append(row.id)
+    return found
+
+
+def decide_prune(graph: Graph, bucket: str, kind: str | None, now_ms: int) -> list[Fact]:
+    """Return facts that drop what may go of a bucket: past its time, or transient and old; never fresh or persistent rows."""
+    ids = []
+    for id in find_rows(graph, bucket, kind, now_ms):
+        row = graph.row(id)
+        if row is None:
+            continue
+        is_due = graph.expiring.get(id, now_ms + 1) <= now_ms
+        is_old = row.get("recycle") in _TRANSIENT and now_ms - row.mark[1] > ORPHAN_AGE_MS
+        if is_due or is_old or bucket == "recyclable":
+            ids.append(id)
+    return drop_rows(graph, ids)

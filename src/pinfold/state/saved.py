@@ -1,0 +1,209 @@
+"""A session as one text file: `session save` and `session load`. Lossless, and every row of it a line of the dialect.
+
+    # pinfold snapshot 1
+    # pinfold session=demo ; seq=41 ; graph_seq=41 ; schema_seq=2 ; born=77
+    # pinfold counters ; TSK=3 ; E=12
+    SCHEMA TSK ; fields=id goal status
+    ## Nodes
+    # pinfold row seq=3 ; at_ms=1700000000000 ; by=ada ; born=0
+    TSK [TSK1] ; goal=ship
+    SLOT key=… ; value=…
+
+A `row` line says who wrote the rows behind it, when, at which seq; the rows behind the first of them count their births on.
+Slots are the caller's: their fields come and go as text. Promises are not saved.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from pinfold import limits
+from pinfold.dialect.format import format_fields, format_value
+from pinfold.dialect.parse import Op, Problem, fields_of, is_key, parse_rows
+from pinfold.state.graph import Graph, line_of
+from pinfold.state.mutate import refuse
+from pinfold.state.schema import Kind, Schema
+
+HEAD = "# pinfold snapshot 1"
+_NOTE = "# pinfold "
+
+
+class Saved(msgspec.Struct):
+    """What a saved session holds. slots: the fields of each SLOT line, in order."""
+
+    session: str
+    seq: int
+    graph: Graph
+    schema: Schema
+    slots: list[dict[str, str]]
+
+
+def is_saved(text: str) -> bool:
+    """Return whether a text is a saved session of this pinfold."""
+    return text.removeprefix("\ufeff").startswith(HEAD)
+
+
+def format_saved(graph: Graph, schema: Schema, *, session: str, seq: int, slots: Iterable[Mapping[str, str]] = ()) -> Iterator[str]:
+    """Yield the lines of a session's file, without line ends."""
+    yield HEAD
+    head = {"session": session, "seq": str(seq), "graph_seq": str(graph.seq), "schema_seq": str(schema.seq), "born": str(graph.born)}
+    yield _NOTE + format_fields(head)
+    if graph.counters:
+        yield f"{_NOTE}counters ; {format_fields((k, str(v)) for k, v in graph.counters.items())}"
+    if graph.long_digits:
+        yield f"{_NOTE}long_digits ; {format_fields((k, str(v)) for k, v in graph.long_digits.items())}"
+    yield from schema.lines()
+    for kind in schema.kinds.values():
+        if kind.extra:
+            yield f"{_NOTE}kind ; name={kind.name} ; extra={format_value(json.dumps(kind.extra))}"
+    for title, rows in (("## Laws", graph.laws), ("## Nodes", graph.nodes), ("## Edges", graph.edges)):
+        if rows:
+            yield title
+        mark: object = None
+        born = -1
+        for row in rows.values():
+            if row.mark != mark or row.born != born or row.extra:
+                mark, born = row.mark, row.born
+                note = {"seq": str(row.mark[0]), "at_ms": str(row.mark[1]), "by": row.mark[2] or "", "born": str(born)}
+                if row.extra:
+                    note["extra"] = json.dumps(row.extra)
+                yield f"{_NOTE}row {format_fields(note)}"
+                if row.extra:
+                    mark = None  # it is of this row alone
+            born += 1
+            yield line_of(row)
+    for slot in slots:
+        yield f"SLOT {format_fields(slot)}"
+
+
+def parse_saved(text: str) -> Saved:
+    """Return the session of a saved file. Raises DocumentRefused with every problem: what does not parse, doubles, loose ends."""
+    lines = text.removeprefix("\ufeff").split("\n")
+    problems: list[Problem] = []
+    if not lines[0].startswith(HEAD):
+        raise refuse([Problem(1, 1, "parse_error", "not a saved session", f"it begins with {HEAD}")])
+    head: dict[str, str] = {}
+    tables: dict[str, dict[str, str]] = {}
+    kinds: list[dict[str, str]] = []
+    notes: list[tuple[int, dict[str, str]]] = []
+    slots: list[dict[str, str]] = []
+    for at, line in enumerate(lines):
+        note = line.startswith(_NOTE)
+        if not note and not line.startswith("SLOT "):
+            continue
+        lines[at] = ""
+        if at == 0:
+            continue
+        body = line.removesuffix("\r")[len(_NOTE) if note else 5 :]
+        name, _, rest = body.partition(" ")
+        named = note and (is_key(name) is not None)
+        got = fields_of(rest if named else body, limits.VALUE_BYTES)
+        if got is None:
+            problems.append(Problem(at + 1, 1, "parse_error", "not a line of a saved session", ""))
+        elif not note:
+            slots.append(got)
+        elif not named:
+            head.update(got)
+        elif name == "row":
+            notes.append((at + 1, got))
+        elif name == "kind":
+            kinds.append(got)
+        else:
+            tables[name] = got
+    batch = parse_rows(lines)
+    problems.extend(batch.problems)
+    if problems:
+        raise refuse(problems)
+    try:
+        schema = _schema(batch.ops, head, kinds)
+        graph = _graph(batch.ops, head, tables, notes)
+        return Saved(head.get("session", ""), int(head["seq"]), graph, schema, slots)
+    except (KeyError, ValueError, TypeError) as error:
+        raise refuse([Problem(1, 1, "parse_error", f"the file is damaged: {error!r}", "save it again")]) from error
+
+
+def _schema(ops: list[Op], head: dict[str, str], kinds: list[dict[str, str]]) -> Schema:
+    extras = {note["name"]: json.loads(note["extra"]) for note in kinds}
+    schema = Schema()
+    schema.seq = int(head["schema_seq"])
+    for op in ops:
+        if op.form != "schema":
+            continue
+        if op.kind == "relations":
+            schema.relations = tuple(op.fields.get("names", "").split())
+        else:
+            fields = tuple(name for name in op.fields.get("fields", "").split() if name != "id")
+            schema.kinds[op.kind] = Kind(op.kind, fields, op.fields.get("pin") == "true", extras.get(op.kind))
+    return schema
+
+
+def _graph(ops: list[Op], head: dict[str, str], tables: dict[str, dict[str, str]], notes: list[tuple[int, dict[str, str]]]) -> Graph:
+    graph = Graph()
+    problems: list[Problem] = []
+    names: dict[str, int] = {}
+    marks: dict[tuple[int, int, str | None], int] = {}
+    shapes: dict[tuple[str, ...], int] = {}
+    columns: dict[str, dict[str, Any]] = {form: {"id": [], "shape": [], "values": [], "mark": [], "born": [], "extra": {}} for form in ("node", "edge", "law")}
+    columns["node"]["kind"] = []
+    columns["edge"].update(src=[], rel=[], dst=[])
+    place: dict[str, int] = {}
+    seen: set[str] = set()
+    ends: set[tuple[str, str, str]] = set()
+    ahead = iter([*notes, (1 << 60, {})])
+    next_line, next_note = next(ahead)
+    mark, born = marks.setdefault((0, 0, None), 0), 0
+    for op in ops:
+        if op.form not in columns:
+            continue
+        column = columns[op.form]
+        if op.line > next_line:
+            while op.line > next_line:
+                note = next_note
+                next_line, next_note = next(ahead)
+            mark = marks.setdefault((int(note["seq"]), int(note["at_ms"]), note.get("by") or None), len(marks))
+            born = int(note["born"])
+            if "extra" in note:
+                column["extra"][str(len(column["id"]))] = json.loads(note["extra"])
+        id = op.id
+        if id is None or op.op not in ("", "+") or (op.op == "+" and op.form != "law"):
+            problems.append(Problem(op.line, 1, "parse_error", "a saved session holds present lines", ""))
+            continue
+        if id in seen:
+            problems.append(Problem(op.line, 1, "id_exists", f"{id} is there twice", ""))
+            continue
+        seen.add(id)
+        if op.form == "node":
+            place[id] = len(column["id"])
+            column["kind"].append(names.setdefault(op.kind, len(names)))
+        elif op.form == "edge":
+            for end in (op.src, op.dst):
+                if end not in place:
+                    problems.append(Problem(op.line, 1, "no_such_node", f"no node {end}", ""))
+            triple = (op.src, op.rel, op.dst)
+            if triple in ends:
+                problems.append(Problem(op.line, 1, "edge_exists", f"[{op.src}] --({op.rel})--> [{op.dst}] is there twice", ""))
+            ends.add(triple)
+            column["src"].append(place.get(op.src, op.src))
+            column["rel"].append(names.setdefault(op.rel, len(names)))
+            column["dst"].append(place.get(op.dst, op.dst))
+        fields = op.fields
+        column["id"].append(id)
+        column["shape"].append(shapes.setdefault(tuple(fields), len(shapes)))
+        column["values"].extend(fields.values())
+        column["mark"].append(mark)
+        column["born"].append(born)
+        born += 1
+    if problems:
+        raise refuse(problems)
+    numbers = {name: {key: int(value) for key, value in tables.get(name, {}).items()} for name in ("counters", "long_digits")}
+    graph = Graph.load(
+        {
+            "v": 1, "seq": int(head["graph_seq"]), "born": int(head["born"]), **numbers, "marks": list(marks), "shapes": list(shapes), "names": list(names),
+            "nodes": columns["node"], "edges": columns["edge"], "laws": columns["law"],
+        }
+    )  # fmt: skip
+    return graph

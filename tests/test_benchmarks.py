@@ -1,0 +1,124 @@
+"""The harness itself: a side that does nothing must not get a figure, and a ratio is of one run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import benchmarks.__main__ as command
+from benchmarks import harness, peers, silo
+
+
+def honest(figure: float = 1.0, name: str = "honest") -> harness.Side:
+    done = []
+
+    def run() -> float:
+        done.append(1)
+        return figure
+
+    return harness.Side(name, run, lambda: len(done) > 0)
+
+
+def test_a_planted_no_op_is_refused_before_it_gets_a_figure() -> None:
+    stored: dict[str, str] = {}
+    table = harness.Table(repeats=3)
+    no_op = harness.Side("no-op", lambda: 0.001, lambda: stored.get("key") == "value")
+
+    with pytest.raises(harness.WrongAnswer, match="set: no-op does not do what it is timed for"):
+        table.compare("set", "us", [honest(), no_op])
+
+    assert table.rows == []
+
+
+def test_a_side_that_stops_working_half_way_is_refused_after_the_last_round() -> None:
+    rounds = count()
+    kept: list[int] = []
+
+    def run() -> float:
+        if (number := next(rounds)) < 2:
+            kept.append(number)
+        return 1.0
+
+    with pytest.raises(harness.WrongAnswer):
+        harness.Table(repeats=3).compare("set", "us", [harness.Side("tired", run, lambda: len(kept) == next(rounds))])
+
+
+@pytest.mark.parametrize(("method", "bench"), [("set", silo.durable), ("once", silo.once), ("fulfil", silo.claim)])
+def test_silo_benches_catch_a_pinfold_that_does_nothing(
+    method: str, bench: Callable[[silo.Bench], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silo.Session, method, lambda self, *arguments, **rest: None)
+
+    with pytest.raises(harness.WrongAnswer):
+        bench(silo.Bench(harness.Table(repeats=1), tmp_path, small=True))
+
+
+def test_a_ratio_is_the_median_of_the_ratios_within_each_round() -> None:
+    # The machine was three times slower in the second round: both sides were, and the ratio does not move.
+    assert harness.paired_ratio([2.0, 6.0, 2.2], [1.0, 3.0, 1.0]) == 2.0
+    assert harness.paired_ratio([5.0], [10.0]) == 0.5
+    with pytest.raises(ValueError, match="same rounds"):
+        harness.paired_ratio([1.0, 2.0], [1.0])
+
+
+def test_sides_take_turns_after_one_warm_up_and_the_order_swaps() -> None:
+    seen: list[str] = []
+
+    def side(name: str, figure: float) -> harness.Side:
+        def run() -> float:
+            seen.append(name)
+            return figure
+
+        return harness.Side(name, run, lambda: True)
+
+    first, second = harness.Table(repeats=3).compare("turns", "us", [side("a", 2.0), side("b", 1.0)], target="<= 3")
+
+    assert seen == ["a", "b", "a", "b", "b", "a", "a", "b"]
+    assert (first.median, first.ratio, first.target) == (2.0, None, "<= 3")
+    assert (second.runs, second.ratio, second.target) == ([1.0, 1.0, 1.0], 0.5, "")
+
+
+def test_figures_are_told_as_a_table_and_as_json() -> None:
+    table = harness.Table(repeats=1)
+    table.compare("peek", "us", [honest(0.5), honest(1234.0, "slow")])
+    table.note("command", "left out: not there")
+
+    text = harness.as_markdown(table.rows, {"python": "3.11"})
+
+    assert text.splitlines()[0] == "python 3.11"
+    assert "| peek | slow | 1,234 us | 1,234–1,234 | 2,468 |  |  |" in text
+    assert "left out: not there" in text
+    assert json.loads(json.dumps([row.as_dict() for row in table.rows]))[1]["ratio"] == 2468.0
+
+
+def test_the_command_lists_its_benches_and_refuses_unknown_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == list(silo.BENCHES)
+    assert all(len(line.split()) > 1 for line in listed)
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["nothing"])
+
+
+def test_one_bench_runs_small_without_peers_and_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["once", "full", "--small", "--repeats", "1", "--no-peers", "--json"]) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    assert {row["bench"] for row in told["rows"]} >= {"once hit", "@cached hit"}
+    assert all(row["median"] > 0 for row in told["rows"])
+    assert told["about"]["python"].endswith(".".join(map(str, sys.version_info[:3])))
+
+
+def test_a_peer_that_cannot_be_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers.venv, "create", lambda home, with_pip: Path(home).mkdir(parents=True))
+    monkeypatch.setattr(peers.subprocess, "run", lambda *a, **k: peers.subprocess.CompletedProcess(a, 1, "", "no network\n"))
+
+    with pytest.raises(peers.PeerMissing, match="some-peer==1.0 could not be installed: no network"):
+        peers.install("some-peer", "1.0", tmp_path)

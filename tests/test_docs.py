@@ -1,0 +1,104 @@
+"""The papers say what is so: pages made from code are current, and every example in them runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pinfold.operations.__main__ import page
+
+ROOT = Path(__file__).resolve().parents[1]
+PAPERS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def _blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def test_the_operations_page_is_what_the_table_says() -> None:
+    assert (ROOT / "docs" / "operations.md").read_text(encoding="utf-8") == page(), "run `make docs`"
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path) -> dict[str, str]:
+    """The environment of somebody who just installed pinfold: `pinfold` and `python` on the path, nothing configured."""
+    (tmp_path / "bin").mkdir()
+    for name, words in (("pinfold", "-m pinfold"), ("python", "")):
+        script = tmp_path / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / "project").mkdir()
+    return {
+        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "src"),
+        "HOME": str(tmp_path),
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+        "PINFOLD_STORE": f"sqlite:///{tmp_path}/store.db",
+        "LANG": "C.UTF-8",
+    }
+
+
+def _run(argv: list[str], env: dict[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, encoding="utf-8", timeout=120, check=False
+    )
+
+
+def test_the_example_of_the_readme_runs_and_is_short(newcomer: dict[str, str], tmp_path: Path) -> None:
+    (example,) = _blocks(ROOT / "README.md", "python")
+    assert len(example.splitlines()) <= 15
+    done = _run([sys.executable, "-W", "error", "-c", example], newcomer, tmp_path / "project")
+    assert done.returncode == 0, done.stdout
+    said = re.findall(r"# prints (.*)", example)
+    assert done.stdout.splitlines() == said
+
+
+SESSIONS = [path for path in PAPERS if _blocks(path, "console")]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize("path", SESSIONS, ids=lambda path: path.name)
+def test_every_console_block_prints_what_it_says(path: Path, newcomer: dict[str, str], tmp_path: Path) -> None:
+    """A line with `$ ` is a command, what follows is its output; `…` stands for anything. All blocks of a page are one shell."""
+    script, expected = ["set +e"], []
+    for block in _blocks(path, "console"):
+        for number, part in enumerate(re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]):
+            lines = part.split("\n")
+            while lines[0].endswith("\\"):
+                lines[0] = f"{lines[0][:-1]}{lines.pop(1).removeprefix('> ')}"
+            script += [f"echo '@@@ {number}'", lines[0]]
+            expected.append((lines[0], "\n".join(lines[1:]).strip("\n")))
+    done = _run(["bash", "-c", "\n".join(script)], newcomer, tmp_path / "project")
+    printed = [part.partition("\n")[2].strip("\n") for part in done.stdout.split("@@@ ")[1:]]
+    for (line, wanted), got in zip(expected, printed, strict=True):
+        pattern = ".*".join(re.escape(piece) for piece in wanted.split("…"))
+        assert re.fullmatch(pattern, got, re.DOTALL), f"$ {line}\nsays:\n{wanted}\nprints:\n{got}"
+
+
+@pytest.mark.parametrize("path", [path for path in PAPERS if _blocks(path, "python") and path.name != "README.md"], ids=lambda path: path.name)
+def test_every_python_block_of_a_page_runs(path: Path, newcomer: dict[str, str], tmp_path: Path) -> None:
+    done = _run([sys.executable, "-W", "error", "-c", "\n".join(_blocks(path, "python"))], newcomer, tmp_path / "project")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.name)
+def test_links_between_the_papers_lead_somewhere(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", text):
+        assert (path.parent / target).exists(), target
+
+
+def test_the_version_is_one() -> None:
+    import tomllib
+
+    import pinfold
+
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"] == pinfold.__version__
+    assert f"## {pinfold.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
