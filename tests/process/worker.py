@@ -35,7 +35,7 @@ def race(link: Connection, url: str, keys: str) -> None:
         link.send({"ready": True})
         link.recv()
         wrong = [name for name in names if session.once(name, lambda name=name: work(name)) != f"result of {name}"]
-        link.send({"executed": executed, wrong=wrong})
+        link.send({"executed": executed, "wrong": wrong})
 
 
 def own(link: Connection, url: str, key: str) -> None:
@@ -48,7 +48,7 @@ def want(link: Connection, url: str, key: str) -> None:
     """Join whoever works on key, or do it."""
     with Memory(url) as memory:
         session = memory.session("race")
-        link.send(dict(ready=session.peek(key).hit))
+        link.send({"ready": session.peek(key).hit})
         value = session.once(key, lambda: link.send({"executing": key}) or "done", lease_s=30)
         link.send({"value": value})
 
@@ -59,7 +59,7 @@ def wait(link: Connection, url: str, key: str) -> None:
         session = memory.session("race")
         link.send({"ready": True})
         outcome = session.wait(key, 20)
-        link.send(dict(outcome=type(outcome).__name__, value=getattr(outcome, "value", None), reason=getattr(outcome, "reason", None)))
+        link.send({"outcome": type(outcome).__name__, "value": getattr(outcome, "value", None), "reason": getattr(outcome, "reason", None)})
 
 
 def write(link: Connection, url: str, seed: str) -> None:
@@ -94,15 +94,12 @@ def write(link: Connection, url: str, seed: str) -> None:
 
 def state(link: Connection, url: str) -> None:
     """Follow the store to its end and say what it holds: the hash of RAM, that of a fresh load, the last seq."""
-    from pinfold.engine import load_state
-    from pinfold.state.session import state_hash
-
     with Memory(url) as memory:
         session = memory.session("soak")
         link.send({"ready": True})
         link.recv()
         status = session.status()
-        link.send(dict(ram=status.state_hash, disk=state_hash(load_state(memory._journal, "soak")), seq=status.seq))
+        link.send({"ram": state_hash(session._replica.state), "disk": state_hash(load_state(memory._journal, "soak")), "seq": status.seq})
 
 
 def sets(link: Connection, url: str, key: str) -> None:
