@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from pinfold.recall.analyse import unspaced_share
-from pinfold.recall.lexical import LexicalIndex, idf
+from pinfold.recall.lexical import LexicalIndex, idf_of
 from pinfold.recall.static import rarity
 
 GRAM_WEIGHT = 1.7
@@ -50,7 +50,7 @@ class Judge:
         found = 0.0
         for term in dict.fromkeys(words):
             df = lane.df(term)
-            weight = float(idf(df, index.live)) * rarity(term) ** RARITY_POWER
+            weight = idf_of(df, index.live) * rarity(term) ** RARITY_POWER
             self._total += weight
             if df:
                 found += weight
@@ -62,7 +62,7 @@ class Judge:
     def cover(self, slot: int) -> float:
         """Return cov of a slot, 0..1."""
         lane = self._index.word_lane
-        held = math.fsum(w for term, w in self._weights.items() if lane.tf(term, slot))
+        held = math.fsum([w for term, w in self._weights.items() if lane.tf(term, slot)])
         return held / self._total if self._total > 0 else 0.0
 
     def raw(self, slot: int, gram_lane: float) -> float:

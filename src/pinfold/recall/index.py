@@ -26,12 +26,16 @@ from pinfold.recall.document import ROLES, Answer, Document, Hit, Part, indexed_
 from pinfold.recall.embed import Embedder, open_embedder, vector_key
 from pinfold.recall.lexical import Floats, LexicalIndex, idf
 from pinfold.recall.rank import Adjacency, Mask, Weights
-from pinfold.recall.vectors import SKETCH_KEPT, VectorStore, top_slots
+from pinfold.recall.vectors import SKETCH_ABOVE, SKETCH_KEPT, VectorStore, top_slots
 
 CACHE_FORMAT = 1
 _MAGIC = b"pinfold-recall\n"
 _CHECK_BYTES = 16
 _EMBED_BATCH = 256
+_INDEX_BATCH = 2_048
+POOL_ALL_UP_TO = 20_000
+POOL = 4_096
+"""In larger stores the context of a memory (neighbours, group, speaker) is worked out for this many best direct scores."""
 NO_TIME = np.iinfo(np.int64).min
 DAY_MS = 86_400_000
 
@@ -89,21 +93,24 @@ class _Column:
 
 
 class Scored(msgspec.Struct):
-    """The named parts of one query's scores, by slot; `total` is what ranks (the best is 1)."""
+    """The named parts of one query's scores. Arrays run over `slots` (ascending): all slots, or the pool of a large store."""
 
+    slots: NDArray[np.int64]
+    ids: Sequence[str]
     total: Floats
-    words: Floats
-    grams: Floats
+    """What ranks; the best is 1."""
     direct: Floats
-    gram_lane: Floats
-    lanes: dict[str, Floats] = {}
+    """Words and grams fused: what confidence rests on."""
+    lanes: dict[str, Floats]
+    weights: dict[str, float]
+    """Lane -> its weight / its maximum over the store."""
+    best_gram: float
     gains: dict[str, Floats] = {}
     equal: float = 1.0
     grouped: Mask | None = None
     who: Floats | None = None
     scale: float = 1.0
     spread: dict[str, tuple[float, dict[int, float]]] = {}
-    dense: bool = False
 
 
 class RecallIndex:
@@ -129,12 +136,15 @@ class RecallIndex:
         self._group_sizes: list[int] = []
         self._free_groups: list[int] = []
         self._speakers: dict[tuple[str, str], int] = {}
+        self._speaker_sizes: list[int] = []
         self._speaker_tokens: dict[str, set[int]] = {}
         self._kinds: dict[str, int] = {}
-        self._names: dict[tuple[str, ...], set[int]] = {}
+        self._pinned = 0
+        self._group_lengths: Floats | None = None
+        self._names = rank.NameBook()
         self._exact: dict[str, set[int]] = {}
-        self._name_sizes: dict[int, int] = {}
-        self._pending: dict[int, None] = {}
+        self._unindexed: dict[int, None] = {}  # slots whose words are not in the postings yet
+        self._pending: dict[int, None] = {}  # slots that have no vector yet
         self._piece_df = np.zeros(getattr(self.embedder, "pieces_known", 0), dtype=np.int64)
 
     def __len__(self) -> int:
@@ -151,9 +161,12 @@ class RecallIndex:
     # --- change ---------------------------------------------------------------------------------------------------
     def put(self, document: Document) -> bool:
         """Add a document, or replace the one with its id (its place in its group stays). Return whether it was new."""
+        self._group_lengths = None
         slot = self._slot_of.get(document.id)
         if slot is None:
-            self._insert(document, analyse(indexed_text(document)))
+            self._insert(document)
+            if len(self._unindexed) >= _INDEX_BATCH:
+                self.catch_up()
             return True
         old = self._documents[slot]
         assert old is not None
@@ -161,10 +174,12 @@ class RecallIndex:
             return False
         before, after = indexed_text(old), indexed_text(document)
         if before != after:
-            self.lexical.update(slot, analyse(before), analyse(after))
+            if slot not in self._unindexed:
+                self.lexical.remove(slot, analyse(before))
+                self._unindexed[slot] = None
             self._forget_vector(slot, before)
             self._pending[slot] = None
-        self._unname(slot, old)
+        self._undescribe(slot, old)
         if old.group != document.group:
             self._unlink(slot, old)
             self._link(slot, document)
@@ -176,12 +191,16 @@ class RecallIndex:
         slot = self._slot_of.pop(id, None)
         if slot is None:
             return False
+        self._group_lengths = None
         document = self._documents[slot]
         assert document is not None
         text = indexed_text(document)
-        self.lexical.remove(slot, analyse(text))
+        if slot in self._unindexed:
+            del self._unindexed[slot]
+        else:
+            self.lexical.remove(slot, analyse(text))
         self._forget_vector(slot, text)
-        self._unname(slot, document)
+        self._undescribe(slot, document)
         self._unlink(slot, document)
         self._documents[slot] = None
         self.ids[slot] = ""
@@ -191,7 +210,16 @@ class RecallIndex:
         heapq.heappush(self._free, slot)
         return True
 
-    def _insert(self, document: Document, analysed: Analysed | None, slot: int | None = None) -> None:
+    def catch_up(self) -> None:
+        """Index what was put since the last search: together, which costs a third of doing it one by one."""
+        if self.ids:
+            self.lexical.reserve(len(self.ids) - 1)
+        if self._unindexed:
+            slots = list(self._unindexed)
+            self._unindexed.clear()
+            self.lexical.add_many(slots, [analyse(self._text(slot)) for slot in slots])
+
+    def _insert(self, document: Document, slot: int | None = None, *, indexed: bool = False) -> None:
         if slot is None:
             slot = heapq.heappop(self._free) if self._free else len(self.ids)
         while len(self.ids) <= slot:
@@ -199,8 +227,8 @@ class RecallIndex:
             self._documents.append(None)
         self.ids[slot] = document.id
         self._slot_of[document.id] = slot
-        if analysed is not None:
-            self.lexical.add(slot, analysed)
+        if not indexed:
+            self._unindexed[slot] = None
             self._pending[slot] = None
         self._link(slot, document)
         self._describe(slot, document)
@@ -215,28 +243,22 @@ class RecallIndex:
         known = self._speakers.get((name, role))
         if known is None:
             known = self._speakers[name, role] = len(self._speakers)
+            self._speaker_sizes.append(0)
             for token in plain(name):
                 self._speaker_tokens.setdefault(token, set()).add(known)
         self._speaker[slot] = known
+        self._speaker_sizes[known] += 1
+        self._pinned += document.pinned
         if document.name:
             self._exact.setdefault(_exact_key(document.name), set()).add(slot)
-            key = rank.name_key(normalise(document.name))
-            if key:
-                self._names.setdefault(key, set()).add(slot)
-                size = min(rank.NAME_TOKENS, len(key))
-                self._name_sizes[size] = self._name_sizes.get(size, 0) + 1
+            self._names.add(normalise(document.name), slot)
 
-    def _unname(self, slot: int, document: Document) -> None:
-        if not document.name:
-            return
-        _take(self._exact, _exact_key(document.name), slot)
-        key = rank.name_key(normalise(document.name))
-        if key:
-            _take(self._names, key, slot)
-            size = min(rank.NAME_TOKENS, len(key))
-            self._name_sizes[size] -= 1
-            if not self._name_sizes[size]:
-                del self._name_sizes[size]
+    def _undescribe(self, slot: int, document: Document) -> None:
+        self._speaker_sizes[self._speaker[slot]] -= 1
+        self._pinned -= document.pinned
+        if document.name:
+            _take(self._exact, _exact_key(document.name), slot)
+            self._names.remove(normalise(document.name), slot)
 
     def _link(self, slot: int, document: Document) -> None:
         if document.group is None:
@@ -361,127 +383,191 @@ class RecallIndex:
         if (empty and not exact) or not self._slot_of:
             note = "the query has no word to look for" if empty else "nothing is stored"
             return Answer((), 0.0, low=True, miss=not is_unspaced(query), empty=empty, note=note)
+        self.catch_up()
         if self.embedder is not None and getattr(self.embedder, "inline", False):
             self.embed_pending()
             unembedded = 0
-        scored = self._score(query, asked, edges)
-        order = self._decayed(scored.total, now_ms)
+        mask = self._mask(filter, len(self.ids))
+        scored = self._score(query, asked, edges, mask, exact)
+        order = self._decayed(scored, now_ms)
         if exact:
-            order = order.copy()
-            order[list(exact)] += order.max() + 1.0
+            order = order + np.isin(scored.slots, list(exact)) * (order.max() + 1.0)
         order = np.round(order, 9)  # sums in another order differ in the last bits, which must not rank
         judge = Judge(self.lexical, asked.words, asked.grams)
-        hits = self._hits(order, scored, judge, exact, max(0, k), filter, explain, collapse)
+        hits = self._hits(order, scored, judge, exact, max(0, k), filter, mask, explain, collapse)
         sure = highest([1.0] * bool(exact))
         if not exact and scored.direct.max(initial=0.0) > 0:
-            best = top_slots(scored.direct, 1, self.ids)[0]
-            sure = judge.confidence(best, float(scored.gram_lane.max()))
+            best = top_slots(scored.direct, 1, scored.ids)[0]
+            sure = judge.confidence(int(scored.slots[best]), scored.best_gram)
         low = sure < 0.5
         unsaid = low and is_unspaced(query)
         return Answer(tuple(hits), max(sure, 0.5) if unsaid else sure, low=low, miss=low and not unsaid, unembedded=unembedded)
-
-    def scores(self, query: str, edges: Adjacency | None = None) -> Scored:
-        """Return the parts of a query's scores by slot; `ids[slot]` names a slot."""
-        query = normalise(query)
-        if self.embedder is not None and getattr(self.embedder, "inline", False):
-            self.embed_pending()
-        return self._score(query, analyse(query), edges)
 
     def _exact_slots(self, query: str) -> set[int]:
         slots = set(self._exact.get(_exact_key(query), ()))
         by_id = self._slot_of.get(query.strip())
         return slots if by_id is None else slots | {by_id}
 
-    def _score(self, query: str, asked: Analysed, edges: Adjacency | None) -> Scored:
-        w, lexical, capacity = self.weights, self.lexical, self.lexical.capacity
+    def _score(self, query: str, asked: Analysed, edges: Adjacency | None, mask: Mask | None, exact: Collection[int]) -> Scored:
+        w, lexical = self.weights, self.lexical
         gathered = lexical.word_lane.gather(asked.words)
         words = lexical.bm25_of(gathered)
-        gram_lane = lexical.gram_cosine(asked.grams)
-        direct = rank.fuse([(1.0, words), (w.grams, gram_lane)])
-        scored = Scored(total=direct, words=words, grams=gram_lane, direct=direct, gram_lane=gram_lane)
+        grams = lexical.gram_cosine(asked.grams)
+        direct = rank.fuse([(1.0, words), (w.grams, grams)])
+        best_gram = float(grams.max(initial=0.0))
+        weights = {name: share / top for name, share, top in (("words", 1.0, float(words.max(initial=0.0))), ("grams", w.grams, best_gram)) if top > 0}
+        near, meaning, weight = self._meaning(query, direct)
         s = direct
-        meaning, weight = self._meaning(query, direct)
-        if meaning is not None:
-            s = direct + rank.scaled(meaning) * weight
-            scored.dense = True
-            scored.lanes["meaning"] = meaning
+        top = float(meaning.max(initial=0.0))
+        if top > 0:
+            weights["meaning"] = weight / top
+            s = direct.copy()
+            s[near] += meaning * (weight / top)
+        slots = self._pool(s, mask, exact)
+        full = len(slots) == len(s)
+        lanes = {"words": words, "grams": grams}
+        if top > 0:
+            lanes["meaning"] = np.zeros(len(s))
+            lanes["meaning"][near] = meaning
+        if not full:
+            s, direct, lanes = s[slots], direct[slots], {name: lane[slots] for name, lane in lanes.items()}
+        ids: Sequence[str] = self.ids if full else [self.ids[slot] for slot in slots.tolist()]
+        scored = Scored(slots=slots, ids=ids, total=s, direct=direct, lanes=lanes, weights=weights, best_gram=best_gram)
         y = s
-        group_of = self._group.upto(capacity)
+        group_of = self._group.upto(len(self.ids))[slots]
         if self._groups:
-            before, after = self._before.upto(capacity), self._after.upto(capacity)
             if w.neighbour:
-                gain = rank.spread_neighbours(s, before, after, self._asks.upto(capacity), w.neighbour, w.carry)
+                before, after = self._before.upto(len(self.ids)), self._after.upto(len(self.ids))
+                if full:
+                    b, a = before, after
+                else:
+                    place = np.full(len(self.ids) + 1, -1, dtype=np.int32)  # the last one answers for -1
+                    place[slots] = np.arange(len(slots), dtype=np.int32)
+                    b, a = place[before[slots]], place[after[slots]]
+                gain = rank.spread_neighbours(s, b, a, self._asks.upto(len(self.ids))[slots], w.neighbour, w.carry)
                 scored.gains["neighbour"] = gain
                 y = s + gain
             if w.group:
-                per_group = rank.group_scores(gathered, group_of, lexical.lengths, len(self._tails))
-                gain = rank.group_prior(y, per_group, group_of, w.group)
+                gain = rank.group_prior(y, rank.group_scores(gathered, self._group.upto(len(self.ids)), self._lengths_of_groups()), group_of, w.group)
                 scored.gains["group"] = gain
                 y = y + gain
             if y is not s and len(self) > sum(self._group_sizes):
                 scored.equal = rank.equaliser(s, y, group_of, w.equalise_over)
                 scored.grouped = group_of >= 0
                 y = np.where(scored.grouped, y, s * scored.equal)
-        scored.who = self._who(query, capacity)
+        scored.who = self._who(query, slots)
         if scored.who is not None:
             y = y * scored.who
-        top = float(y.max(initial=0.0))
-        if top <= 0:
+        best = float(y.max(initial=0.0))
+        if best <= 0:
             scored.total = y
             return scored
-        scored.scale = 1.0 / top
-        y = y / top
-        scored.total = self._spread(y, scored, edges)
+        scored.scale = 1.0 / best
+        scored.total = self._spread(y / best, scored, edges)
         return scored
 
-    def _meaning(self, query: str, direct: Floats) -> tuple[Floats | None, float]:
-        """Return (centred cosines by slot, lane weight), or None where the lane is off."""
-        embedder, capacity = self.embedder, len(direct)
+    def _pool(self, s: Floats, mask: Mask | None, exact: Collection[int]) -> NDArray[np.int64]:
+        """Return the slots to work on, ascending: all, or the best by direct score, with two neighbours on either side."""
+        if len(s) <= POOL_ALL_UP_TO:
+            return np.arange(len(s))
+        chosen = [_best(s, POOL), np.array(sorted(exact), dtype=np.int64)]
+        if mask is not None:
+            chosen.append(_best(np.where(mask, s, 0.0), POOL // 4))
+        pool = np.unique(np.concatenate(chosen))
+        for _ in range(2 if self._groups and self.weights.neighbour else 0):
+            ring = np.concatenate((pool, self._before.upto(len(s))[pool], self._after.upto(len(s))[pool]))
+            pool = np.unique(ring[ring >= 0])
+        return pool
+
+    def _lengths_of_groups(self) -> Floats:
+        if self._group_lengths is None:
+            group_of = self._group.upto(len(self.ids))
+            inside = group_of >= 0
+            self._group_lengths = np.bincount(group_of[inside], self.lexical.lengths[inside], len(self._tails)).astype(np.float64)
+        return self._group_lengths
+
+    def _meaning(self, query: str, direct: Floats) -> tuple[NDArray[np.int64] | slice, Floats, float]:
+        """Return (slots, their centred cosines, lane weight); all zero where the lane is off."""
+        embedder, capacity, off = self.embedder, len(direct), (slice(0, 0), np.zeros(0), 0.0)
         if embedder is None or self.vectors is None or not len(self.vectors):
-            return None, 0.0
+            return off
         weight = self.weights.dense if self.weights.dense is not None else float(getattr(embedder, "lane_weight", 1.0))
         if not weight or (not getattr(embedder, "reads_unspaced", True) and is_unspaced(query)):
-            return None, 0.0
+            return off
         if len(self._piece_df):
-            vector = embedder.embed_query(query, idf(self._piece_df, len(self)))  # type: ignore[attr-defined]
+            vector = embedder.embed_query(query, lambda pieces: idf(self._piece_df[pieces], len(self)))  # type: ignore[attr-defined]
         else:
             vector = embedder.embed([query])[0]
         if not np.any(vector):
-            return None, 0.0
-        also = None
-        if capacity > SKETCH_KEPT * 10:
-            also = np.array(top_slots(direct, SKETCH_KEPT, self.ids, floor=0.0), dtype=np.int64)
-        cosines = self.vectors.cosines(vector, capacity, also)
-        lane = rank.centred(cosines, self.vectors.mean_cosine(vector))
-        lane[~self.vectors.filled[:capacity]] = 0.0
-        return lane, weight
+            return off
+        self.vectors.reserve(capacity)
+        mean = self.vectors.mean_cosine(vector)
+        if capacity <= SKETCH_ABOVE:
+            lane = rank.centred(self.vectors.cosines(vector, capacity), mean)
+            lane[~self.vectors.filled[:capacity]] = 0.0
+            return slice(0, capacity), lane, weight
+        near = np.union1d(self.vectors.near(vector), _best(direct, SKETCH_KEPT))
+        near = near[self.vectors.filled[near]]
+        return near, rank.centred(self.vectors.cosines_at(vector, near), mean), weight
 
-    def _who(self, query: str, capacity: int) -> Floats | None:
+    def _who(self, query: str, slots: NDArray[np.int64]) -> Floats | None:
         meant: set[int] = set()
         for token in set(plain(query)):
             meant |= self._speaker_tokens.get(token, set())
         if rank.wants_first_person(query):
             meant |= {number for (_, role), number in self._speakers.items() if role == "user"}
-        if not meant or not self.weights.who:
-            return None
-        table = np.zeros(len(self._speakers) + 1, dtype=bool)
+        said = sum(self._speaker_sizes[number] for number in meant)
+        if not self.weights.who or said in (0, len(self)):
+            return None  # nobody, or everybody: it tells nothing apart
+        table = np.zeros(len(self._speakers) + 1, dtype=bool)  # the last one answers for -1
         table[list(meant)] = True
-        return rank.who_factor(table[self._speaker.upto(capacity)], len(self), self.weights.who)
+        return rank.who_factor(table[self._speaker.upto(len(self.ids))[slots]], self.weights.who)
 
     def _spread(self, y: Floats, scored: Scored, edges: Adjacency | None) -> Floats:
         w = self.weights
-        best = rank.top_k(y, w.seeds, self.ids)
+        best = rank.top_k(y, w.seeds, scored.ids)
         total = float(y[best].sum())
-        seeds = [(slot, float(y[slot]) / total) for slot in best]
-        if self._names and w.mention:
+        seeds = [(int(scored.slots[i]), float(y[i]) / total) for i in best]
+        reached: dict[str, tuple[float, dict[int, float]]] = {}
+        if len(self._names) and w.mention:
             memo: dict[tuple[str, ...], int] = {}
-            reached = rank.spread_mentions(seeds, self._mention_text, self._names, max(self._name_sizes), lambda name: self._mentions(name, memo))
-            scored.spread["mention"] = (w.mention, reached)
+            found = rank.spread_mentions(seeds, self._mention_text, self._names, lambda name: self._mentions(name, memo))
+            reached["mention"] = (w.mention, found)
         if edges is not None and w.edge:
-            found, _ = rank.spread_edges([(self.ids[slot], share) for slot, share in seeds], edges)
-            scored.spread["edge"] = (w.edge, {self._slot_of[id]: a for id, a in found.items() if id in self._slot_of})
+            linked, _ = rank.spread_edges([(self.ids[slot], share) for slot, share in seeds], edges)
+            reached["edge"] = (w.edge, {self._slot_of[id]: amount for id, amount in linked.items() if id in self._slot_of})
+        if not reached:
+            return y
+        y = self._widen(y, scored, {slot for _, found in reached.values() for slot in found})
+        for name, (weight, found) in reached.items():
+            at = np.searchsorted(scored.slots, np.array(list(found), dtype=np.int64)).tolist()
+            scored.spread[name] = (weight, dict(zip(at, found.values(), strict=True)))
         y = rank.add_spread(y, list(scored.spread.values()))
         return y / y.max()
+
+    def _widen(self, y: Floats, scored: Scored, reached: Collection[int]) -> Floats:
+        """Return y over the pool and the slots that spreading reached outside it (they matched too little to be in it)."""
+        if len(scored.slots) == len(self.ids):
+            return y
+        new = np.setdiff1d(np.array(sorted(reached), dtype=np.int64), scored.slots)
+        if not len(new):
+            return y
+        slots = np.concatenate((scored.slots, new))
+        order = np.argsort(slots)
+        scored.slots = slots[order]
+        scored.ids = [self.ids[slot] for slot in scored.slots.tolist()]
+
+        def widened(values: NDArray[Any], fill: float) -> NDArray[Any]:
+            return np.concatenate((values, np.full(len(new), fill, dtype=values.dtype)))[order]
+
+        scored.direct = widened(scored.direct, 0.0)
+        scored.lanes = {name: widened(lane, 0.0) for name, lane in scored.lanes.items()}
+        scored.gains = {name: widened(gain, 0.0) for name, gain in scored.gains.items()}
+        if scored.who is not None:
+            scored.who = widened(scored.who, 1.0)
+        if scored.grouped is not None:
+            scored.grouped = widened(scored.grouped, True)
+        return widened(y, 0.0)
 
     def _mention_text(self, slot: int) -> str:
         document = self._documents[slot]
@@ -502,21 +588,17 @@ class RecallIndex:
             memo[name] = 1 if common is None else max(1, len(common))
         return memo[name]
 
-    def _decayed(self, total: Floats, now_ms: int | None) -> Floats:
-        if now_ms is None or not self.weights.decay_per_day:
-            return total
-        floor = self.weights.decay_floor
-        at = self._at.upto(len(total))
-        age = np.maximum(0.0, (now_ms - at.astype(np.float64)) / DAY_MS)
-        factor = floor + (1.0 - floor) * np.exp(-self.weights.decay_per_day * age)
+    def _decayed(self, scored: Scored, now_ms: int | None) -> Floats:
+        w = self.weights
+        if now_ms is None or not w.decay_per_day:
+            return scored.total
+        at = self._at.upto(len(self.ids))[scored.slots]
+        factor = rank.decay_factors((now_ms - at.astype(np.float64)) / DAY_MS, w.decay_per_day, w.decay_floor)
         factor[at == NO_TIME] = 1.0
-        pinned = [slot for slot in np.flatnonzero(total > 0).tolist() if (d := self._documents[slot]) is not None and d.pinned] if self._any_pinned else []
-        factor[pinned] = 1.0
-        return total * factor
-
-    @property
-    def _any_pinned(self) -> bool:
-        return any(d is not None and d.pinned for d in self._documents)
+        if self._pinned:
+            pinned = [(d := self._documents[slot]) is not None and d.pinned for slot in scored.slots.tolist()]
+            factor[np.array(pinned, dtype=bool)] = 1.0
+        return scored.total * factor
 
     def _mask(self, filter: Filter, capacity: int) -> Mask | None:
         """Return the slots that may pass, as far as columns tell; `Filter.accepts` has the last word."""
@@ -539,69 +621,71 @@ class RecallIndex:
         return mask
 
     def _hits(
-        self, order: Floats, scored: Scored, judge: Judge, exact: Collection[int], k: int, filter: Filter, explain: bool, collapse: bool
+        self,
+        order: Floats,
+        scored: Scored,
+        judge: Judge,
+        exact: Collection[int],
+        k: int,
+        filter: Filter,
+        mask: Mask | None,
+        explain: bool,
+        collapse: bool,
     ) -> list[Hit]:
-        mask = self._mask(filter, len(order))
-        wanted = k + 16
+        inside = None if mask is None else mask[scored.slots]
+        wanted = k + 4
         while True:
-            ranked = rank.top_k(order, wanted, self.ids, mask)
+            ranked = rank.top_k(order, wanted, scored.ids, inside)
             leaders: dict[object, int] = {}
             copies: dict[int, list[str]] = {}
-            for slot in ranked:
-                document = self._documents[slot]
+            for i in ranked:
+                document = self._documents[int(scored.slots[i])]
                 if document is None or not filter.accepts(document):
                     continue
-                key: object = _same_words(document) if collapse else slot
+                key: object = _same_words(document) if collapse else i
                 leader = leaders.get(key)
                 if leader is not None:
                     copies[leader].append(document.id)
                 elif len(leaders) < k:
-                    leaders[key] = slot
-                    copies[slot] = []
+                    leaders[key] = i
+                    copies[i] = []
             if len(leaders) >= k or len(ranked) < wanted:
                 break
             wanted *= 4
-        return [self._hit(slot, order, scored, judge, slot in exact, sorted(copies[slot]), explain) for slot in leaders.values()]
+        return [self._hit(i, order, scored, judge, exact, sorted(copies[i]), explain) for i in leaders.values()]
 
-    def _hit(self, slot: int, order: Floats, scored: Scored, judge: Judge, exact: bool, copies: list[str], explain: bool) -> Hit:
-        parts = self._parts(slot, scored)
+    def _hit(self, i: int, order: Floats, scored: Scored, judge: Judge, exact: Collection[int], copies: list[str], explain: bool) -> Hit:
+        slot = int(scored.slots[i])
+        parts = self._parts(i, scored)
         why = tuple(part.name for part in parts if part.amount > 0)
-        if exact:
-            why = ("exact", *why)
-        score = float(scored.total[slot])
-        rest = float(order[slot]) - score
-        if explain and not exact and rest < -1e-9:
-            parts.append(Part("decay", rest))
-        confidence = 1.0 if exact else judge.confidence(slot, float(scored.gram_lane[slot]))
-        shown = 1.0 if exact else float(order[slot])
-        return Hit(self.ids[slot], min(1.0, shown), confidence, why, 1 + len(copies), tuple(copies), tuple(parts) if explain else ())
+        score = min(1.0, float(order[i]))
+        if slot in exact:
+            why, score, confidence = ("exact", *why), 1.0, 1.0
+        else:
+            confidence = judge.confidence(slot, float(scored.lanes["grams"][i]))
+            lost = float(order[i] - scored.total[i])
+            if lost < -1e-9:
+                parts.append(Part("decay", lost))
+        return Hit(self.ids[slot], score, confidence, why, 1 + len(copies), tuple(copies), tuple(parts) if explain else ())
 
-    def _parts(self, slot: int, scored: Scored) -> list[Part]:
+    def _parts(self, i: int, scored: Scored) -> list[Part]:
         """Return what each part gave a slot; they add up to its score before the last scaling."""
-        w = self.weights
-        direct = [("words", 1.0, scored.words), ("grams", w.grams, scored.grams)]
-        if scored.dense:
-            weight = w.dense if w.dense is not None else float(getattr(self.embedder, "lane_weight", 1.0))
-            direct.append(("meaning", weight, scored.lanes["meaning"]))
-        inside = scored.grouped is None or bool(scored.grouped[slot])
+        inside = scored.grouped is None or bool(scored.grouped[i])
         lift = scored.scale * (1.0 if inside else scored.equal)
-        parts = []
-        for name, weight, lane in direct:
-            top = float(lane.max(initial=0.0))
-            if top > 0 and lane[slot] > 0:
-                parts.append(Part(name, weight * float(lane[slot]) / top * lift))
-        parts.extend(Part(name, float(gain[slot]) * scored.scale) for name, gain in scored.gains.items() if inside and gain[slot] > 0)
-        if scored.who is not None and scored.who[slot] > 1.0:
-            parts.append(Part("who", sum(part.amount for part in parts) * (float(scored.who[slot]) - 1.0)))
+        parts = [Part(name, share * float(scored.lanes[name][i]) * lift) for name, share in scored.weights.items() if scored.lanes[name][i] > 0]
+        parts.extend(Part(name, float(gain[i]) * scored.scale) for name, gain in scored.gains.items() if inside and gain[i] > 0)
+        if scored.who is not None and scored.who[i] > 1.0 and parts:
+            parts.append(Part("who", sum(part.amount for part in parts) * (float(scored.who[i]) - 1.0)))
         for name, (weight, reached) in scored.spread.items():
             top = max(reached.values(), default=0.0)
-            if top > 0 and slot in reached:
-                parts.append(Part(name, weight * reached[slot] / top))
+            if top > 0 and i in reached:
+                parts.append(Part(name, weight * reached[i] / top))
         return parts
 
     # --- keep -----------------------------------------------------------------------------------------------------
     def to_bytes(self) -> bytes:
         """Return the lexical lanes and vectors as bytes for a cache: checksummed, droppable, read by `open_index`."""
+        self.catch_up()
         lexical, buffers = self.lexical.to_parts()
         marks = b"".join(_mark_of(d) if d is not None else bytes(8) for d in self._documents)
         buffers += [marks, "\n".join(self.ids).encode("utf-8", "surrogatepass")]
@@ -655,10 +739,9 @@ class RecallIndex:
         for document in documents:
             slot = slot_of.get(document.id)
             if slot is not None:
-                self._insert(document, None, slot)
+                self._insert(document, slot, indexed=True)
             else:
-                slot = spare.pop() if spare else max(capacity, len(self.ids))
-                self._insert(document, analyse(indexed_text(document)), slot)
+                self._insert(document, spare.pop() if spare else max(capacity, len(self.ids)))
         while len(self.ids) < capacity:
             self.ids.append("")
             self._documents.append(None)
@@ -704,6 +787,17 @@ def open_index(
     for document in listed:
         index.put(document)
     return index
+
+
+def _best(values: Floats, k: int) -> NDArray[np.int64]:
+    """Return the slots of the k highest values above 0 and of all that equal the last of them (but never many more)."""
+    can = np.flatnonzero(values > 0)
+    if len(can) <= k:
+        return can
+    inside = values[can]
+    cut = np.partition(inside, len(inside) - k)[len(inside) - k]
+    level = can[inside >= cut]
+    return level if len(level) <= 4 * k else can[inside > cut]
 
 
 def _mark_of(document: Document) -> bytes:

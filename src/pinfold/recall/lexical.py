@@ -20,7 +20,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ K1 = 1.2
 B = 0.75
 TF_MAX = 255
 """BM25 is flat long before this; it keeps a frequency in one byte."""
+BULK_FROM = 16
 _FIXED = float(1 << 20)
 _CHUNK_POSTINGS = 1 << 20
 
@@ -57,6 +58,15 @@ class Posting:
         self.slots = array("I")
         self.tfs = array("B")
         self.settled = 0
+
+
+class Batch(NamedTuple):
+    """Texts that came in together: postings as (number of a term, slot, tf)."""
+
+    terms: list[str]
+    numbers: Ints
+    slots: NDArray[np.uint32]
+    tfs: NDArray[np.uint8]
 
 
 class Gathered:
@@ -93,6 +103,31 @@ class Postings:
                 slots.insert(at, slot)
                 p.tfs.insert(at, min(tf, TF_MAX))
 
+    def add_many(self, slots: Sequence[int], texts: Sequence[Sequence[str]]) -> Batch:
+        """Index many texts at once (slots ascending), by one sort instead of one step a term. Return what came in."""
+        numbers: dict[str, int] = {}
+        take = numbers.setdefault
+        flat = [take(term, len(numbers)) for terms in texts for term in terms]
+        owners = np.repeat(np.asarray(slots, dtype=np.int64), [len(terms) for terms in texts])
+        keys, tfs = np.unique((np.array(flat, dtype=np.int64) << 32) | owners, return_counts=True)
+        terms_of, slots_of = keys >> 32, (keys & 0xFFFFFFFF).astype(np.uint32)
+        small = np.minimum(tfs, TF_MAX).astype(np.uint8)
+        slot_bytes, tf_bytes = slots_of.tobytes(), small.tobytes()
+        lists, begin = self.lists, 0
+        ends = np.cumsum(np.bincount(terms_of, minlength=len(numbers))).tolist()
+        for term, end in zip(numbers, ends, strict=True):
+            p = lists.get(term)
+            if p is None:
+                p = lists[term] = Posting()
+            late = not p.slots or p.slots[-1] < slots_of[begin]
+            p.slots.frombytes(slot_bytes[4 * begin : 4 * end])
+            p.tfs.frombytes(tf_bytes[begin:end])
+            if not late:  # a freed slot is used again
+                order = np.argsort(np.array(p.slots), kind="stable")
+                p.slots, p.tfs = array("I", np.array(p.slots)[order].tobytes()), array("B", np.array(p.tfs)[order].tobytes())
+            begin = end
+        return Batch(list(numbers), terms_of, slots_of, small)
+
     def remove(self, slot: int, terms: Iterable[str]) -> None:
         for term in terms:
             p = self.lists[term]
@@ -125,9 +160,14 @@ class Postings:
         return Gathered([t for t, _ in found], [p for _, p in found])
 
 
-def idf(df: Any, n: int) -> Any:
-    """Return ln(1 + (n - df + .5)/(df + .5)), for a number or an array; a term never seen has df 0."""
-    return math.log(n + 1) - np.log(np.asarray(df, dtype=np.float64) + 0.5)
+def idf(df: NDArray[np.int64], n: int) -> Floats:
+    """Return ln(1 + (n - df + .5)/(df + .5)) of each df; a term never seen has df 0."""
+    return math.log(n + 1) - np.log(df + 0.5)
+
+
+def idf_of(df: int, n: int) -> float:
+    """Return `idf` of one number."""
+    return math.log(n + 1) - math.log(df + 0.5)
 
 
 class LexicalIndex:
@@ -140,42 +180,76 @@ class LexicalIndex:
         self.live = 0
         self.total_length = 0
         self._lengths = np.zeros(0, dtype=np.uint32)
-        self._fresh: set[int] = set()  # slots whose grams are not in the sums yet
-        self._moved: set[str] = set()  # grams whose df changed since the sums were settled
         self._sums = np.zeros((3, 0))
         self._built = False
+        self._incoming: list[Batch] = []  # what is not in the sums yet
+        self._fresh: set[int] = set()  # the slots of it
+        self._moved: set[str] = set()  # grams whose df changed since the sums were settled
+        self._norms: Floats | None = None
 
     # --- change ---------------------------------------------------------------------------------------------------
     def add(self, slot: int, analysed: Analysed) -> None:
         """Index a text under a free slot."""
-        if slot >= self.capacity:
-            self.capacity = slot + 1
-            if slot >= len(self._lengths):
-                self._lengths = np.concatenate((self._lengths, np.zeros(64 + len(self._lengths) // 4 + slot + 1 - len(self._lengths), dtype=np.uint32)))
-        counts, grams = Counter(analysed.words), Counter(analysed.grams)
-        self.word_lane.add(slot, counts)
+        self.reserve(slot)
+        grams = Counter(analysed.grams)
+        self.word_lane.add(slot, Counter(analysed.words))
         self.gram_lane.add(slot, grams)
-        self._lengths[slot] = len(analysed.words)
-        self.total_length += len(analysed.words)
-        self.live += 1
         if self._built:
-            self._fresh.add(slot)
-            self._moved.update(grams)
+            tfs = np.minimum(np.fromiter(grams.values(), dtype=np.int64), TF_MAX).astype(np.uint8)
+            self._note(Batch(list(grams), np.arange(len(grams)), np.full(len(grams), slot, dtype=np.uint32), tfs), [slot])
+        self._count(slot, len(analysed.words))
+
+    def add_many(self, slots: Sequence[int], texts: Sequence[Analysed]) -> None:
+        """Index texts under free slots: the same as `add` one by one, several times faster."""
+        if len(slots) < BULK_FROM:
+            for slot, text in zip(slots, texts, strict=True):
+                self.add(slot, text)
+            return
+        order = sorted(range(len(slots)), key=slots.__getitem__)
+        slots, texts = [slots[i] for i in order], [texts[i] for i in order]
+        self.reserve(slots[-1])
+        self.word_lane.add_many(slots, [text.words for text in texts])
+        batch = self.gram_lane.add_many(slots, [text.grams for text in texts])
+        if self._built:
+            self._note(batch, slots)
+        for slot, text in zip(slots, texts, strict=True):
+            self._count(slot, len(text.words))
 
     def remove(self, slot: int, analysed: Analysed) -> None:
-        """Forget a slot; analysed is what it was added with. ValueError where it was not."""
-        grams = Counter(analysed.grams)
+        """Forget a slot; analysed is what it was added with. ValueError or KeyError where it was not."""
+        if slot in self._fresh:
+            self._settle()
+        grams = dict.fromkeys(analysed.grams)
         self.word_lane.remove(slot, dict.fromkeys(analysed.words))
         self.gram_lane.remove(slot, grams)
+        if self._built:
+            self._moved.update(grams)
+            if slot < self._sums.shape[1]:
+                self._sums[:, slot] = 0.0
         self.total_length -= int(self._lengths[slot])
         self._lengths[slot] = 0
         self.live -= 1
-        if self._built:
-            self._moved.update(grams)
-            if slot in self._fresh:
-                self._fresh.discard(slot)
-            else:
-                self._sums[:, slot] = 0.0
+        self._norms = None
+
+    def reserve(self, slot: int) -> None:
+        """Make room up to a slot."""
+        if slot >= self.capacity:
+            self.capacity = slot + 1
+            if slot >= len(self._lengths):
+                grown = np.zeros(64 + self.capacity * 5 // 4, dtype=np.uint32)
+                grown[: len(self._lengths)] = self._lengths
+                self._lengths = grown
+
+    def _count(self, slot: int, length: int) -> None:
+        self._lengths[slot] = length
+        self.total_length += length
+        self.live += 1
+        self._norms = None
+
+    def _note(self, batch: Batch, slots: Sequence[int]) -> None:
+        self._incoming.append(batch)
+        self._fresh.update(slots)
+        self._moved.update(batch.terms)
 
     def update(self, slot: int, old: Analysed, new: Analysed) -> None:
         """Put another text under a slot."""
@@ -222,40 +296,49 @@ class LexicalIndex:
 
     def gram_norm_of(self, terms: Sequence[str]) -> float:
         """Return the tf-idf length of a query's distinct grams, those never seen included."""
-        squares = [float(idf(self.gram_lane.df(t), self.live)) ** 2 for t in dict.fromkeys(terms)]
+        squares = [idf_of(self.gram_lane.df(t), self.live) ** 2 for t in dict.fromkeys(terms)]
         return math.sqrt(math.fsum(squares))
 
     def gram_norms(self) -> Floats:
-        """Return the length of each slot's gram vector under the idf of now (tiny where a slot is free)."""
-        self._settle()
-        big = math.log(self.live + 1)
-        a0, a1, a2 = self._sums[:, : self.capacity]
-        squared = a0 * (big * big)
-        squared -= a1 * (2.0 * big)
-        squared += a2
-        squared *= 1.0 / _FIXED
-        np.maximum(squared, 1e-12, out=squared)
-        return np.sqrt(squared, out=squared)
+        """Return the length of each slot's gram vector under the idf of now (tiny where a slot is free). Do not change it."""
+        if self._norms is None:
+            self._settle()
+            big = math.log(self.live + 1)
+            a0, a1, a2 = self._sums[:, : self.capacity]
+            squared = a0 * (big * big)
+            squared -= a1 * (2.0 * big)
+            squared += a2
+            squared *= 1.0 / _FIXED
+            np.maximum(squared, 1e-12, out=squared)
+            self._norms = np.sqrt(squared, out=squared)
+        return self._norms
 
     def _settle(self) -> None:
-        """Bring the sums up to date: all of them at first, later only where a gram's df passed a step or a slot is new."""
+        """Bring the sums up to date: whole at first, later what came in and what is left of grams whose df passed a step."""
         if self._sums.shape[1] < self.capacity:
-            grown = np.zeros((3, max(self.capacity, self._sums.shape[1] * 9 // 8)))
+            grown = np.zeros((3, self.capacity * 9 // 8 + 64))
             grown[:, : self._sums.shape[1]] = self._sums
             self._sums = grown
         lists = self.gram_lane.lists
         if not self._built:
             self._sums[:] = 0.0
-            self._add_to_sums(list(lists.values()), None)
+            self._correct(list(lists.values()), None)
             self._built = True
-        elif self._moved:
+            return
+        if self._moved:
+            moved = [p for t in self._moved if (p := lists.get(t)) is not None and p.settled != step(len(p.slots))]
             fresh = np.zeros(self.capacity, dtype=bool)
             fresh[list(self._fresh)] = True
-            self._add_to_sums([p for t in self._moved if (p := lists.get(t)) is not None], fresh)
+            self._correct(moved, fresh)
+        for batch in self._incoming:
+            l = np.log(np.array([step(self.gram_lane.df(t)) for t in batch.terms]) + 0.5)[batch.numbers]
+            self._add_sums(batch.slots, _A2[batch.tfs], l, None)
         self._moved.clear()
+        self._incoming.clear()
         self._fresh.clear()
 
-    def _add_to_sums(self, lists: list[Posting], fresh: NDArray[np.bool_] | None) -> None:
+    def _correct(self, lists: list[Posting], fresh: NDArray[np.bool_] | None) -> None:
+        """Add lists to the sums (fresh None), or exchange their old step for the one of now in all slots but fresh ones."""
         begin = 0
         while begin < len(lists):
             end, size = begin, 0
@@ -266,22 +349,27 @@ class LexicalIndex:
             begin = end
             hit = Gathered([], chunk)
             now = [step(len(p.slots)) for p in chunk]
-            l_now = np.log(np.array(now) + 0.5)
+            l_now = np.repeat(np.log(np.array(now) + 0.5), hit.lengths)
             a2 = _A2[hit.tfs]
-            first = np.rint(a2 * np.repeat(l_now, hit.lengths) * _FIXED)
-            second = np.rint(a2 * np.repeat(l_now * l_now, hit.lengths) * _FIXED)
-            base = a2 * _FIXED
-            if fresh is not None:
-                # What the sums already hold of the slots that are not new goes out as exactly as it came in.
-                l_old = np.log(np.array([p.settled or 1 for p in chunk]) + 0.5)
+            if fresh is None:
+                self._add_sums(hit.slots, a2, l_now, None)
+            else:
                 known = ~fresh[hit.slots]
-                first -= known * np.rint(a2 * np.repeat(l_old, hit.lengths) * _FIXED)
-                second -= known * np.rint(a2 * np.repeat(l_old * l_old, hit.lengths) * _FIXED)
-                base *= ~known
-            for row, values in enumerate((base, first, second)):
-                self._sums[row] += np.bincount(hit.slots, values, self._sums.shape[1])
+                l_old = np.repeat(np.log(np.array([p.settled or 1 for p in chunk]) + 0.5), hit.lengths)
+                self._add_sums(hit.slots[known], a2[known], l_now[known], l_old[known])
             for p, settled in zip(chunk, now, strict=True):
                 p.settled = settled
+
+    def _add_sums(self, slots: NDArray[np.uint32], a2: Floats, now: Floats, old: Floats | None) -> None:
+        width = self._sums.shape[1]
+        first, second = np.rint(a2 * now * _FIXED), np.rint(a2 * now * now * _FIXED)
+        if old is None:
+            self._sums[0] += np.bincount(slots, a2 * _FIXED, width)
+        else:  # what came in once goes out as exactly
+            first -= np.rint(a2 * old * _FIXED)
+            second -= np.rint(a2 * old * old * _FIXED)
+        self._sums[1] += np.bincount(slots, first, width)
+        self._sums[2] += np.bincount(slots, second, width)
 
     # --- keep -----------------------------------------------------------------------------------------------------
     def to_parts(self) -> tuple[dict[str, Any], list[bytes]]:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinfold.recall.analyse import FIRST_PERSON, STOP_WORDS, plain
-from pinfold.recall.lexical import K1, B, Floats, Gathered, idf
+from pinfold.recall.lexical import K1, B, Floats, Gathered, idf_of
 from pinfold.recall.vectors import top_slots
 
 Slots = NDArray[np.int32]
@@ -106,11 +106,12 @@ def spread_neighbours(scores: Floats, before: Slots, after: Slots, asking: Mask,
     return gain
 
 
-def group_scores(hit: Gathered, group_of: Slots, lengths: Floats, groups: int) -> Floats:
-    """Return BM25 of each whole group, from the postings of its members: float64[groups]. group_of: -1 for none."""
-    member = group_of >= 0
-    sizes = np.bincount(group_of[member], lengths[member], groups) if groups else np.zeros(0)
-    live = int((sizes > 0).sum())
+def group_scores(hit: Gathered, group_of: Slots, sizes: Floats) -> Floats:
+    """Return BM25 of each whole group, from the postings of its members: float64[groups].
+
+    group_of: by slot, -1 for none. sizes: the terms in each group, 0 where there is no such group.
+    """
+    groups, live = len(sizes), int(np.count_nonzero(sizes))
     if not live or not len(hit.slots):
         return np.zeros(groups)
     norm = K1 * (1.0 - B + B * sizes / sizes[sizes > 0].mean())
@@ -121,7 +122,7 @@ def group_scores(hit: Gathered, group_of: Slots, lengths: Floats, groups: int) -
         inside = where >= 0
         tf = np.bincount(where[inside], hit.tfs[begin : begin + length][inside], groups)
         begin += length
-        tf *= idf(np.count_nonzero(tf), live) * (K1 + 1.0) / (tf + norm)
+        tf *= idf_of(int(np.count_nonzero(tf)), live) * (K1 + 1.0) / (tf + norm)
         out += tf
     return out
 
@@ -158,38 +159,70 @@ def wants_first_person(query: str) -> bool:
     return FIRST_PERSON.search(query.casefold()) is not None
 
 
-def who_factor(member: Mask, live: int, weight: float) -> Floats | None:
-    """Return 1 + weight for the slots of the speakers a query means, None where that says nothing (none of them, or all)."""
-    count = int(member.sum())
-    if count == 0 or count == live:
-        return None
+def who_factor(member: Mask, weight: float) -> Floats:
+    """Return 1 + weight for what the speakers a query means have said, else 1."""
     return np.where(member, 1.0 + weight, 1.0)
 
 
 # --- spreading ----------------------------------------------------------------------------------------------------
+class NameBook:
+    """Which slots bear a name, and which names a text mentions. O(tokens) for a text, however many names there are."""
+
+    def __init__(self) -> None:
+        self._slots: dict[tuple[str, ...], set[int]] = {}
+        self._sizes: dict[str, dict[int, int]] = {}  # first token -> length of a name -> names of that kind
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def add(self, name: str, slot: int) -> None:
+        key = name_key(name)
+        if not key:
+            return
+        slots = self._slots.get(key)
+        if slots is None:
+            slots = self._slots[key] = set()
+            sizes = self._sizes.setdefault(key[0], {})
+            sizes[len(key)] = sizes.get(len(key), 0) + 1
+        slots.add(slot)
+
+    def remove(self, name: str, slot: int) -> None:
+        key = name_key(name)
+        if not key:
+            return
+        slots = self._slots[key]
+        slots.discard(slot)
+        if not slots:
+            del self._slots[key]
+            sizes = self._sizes[key[0]]
+            sizes[len(key)] -= 1
+            if not sizes[len(key)]:
+                del sizes[len(key)]
+            if not sizes:
+                del self._sizes[key[0]]
+
+    def slots_of(self, key: tuple[str, ...]) -> Collection[int]:
+        return self._slots.get(key, ())
+
+    def names_in(self, text: str) -> list[tuple[str, ...]]:
+        """Return the names a text mentions, each once. One-word names need four letters and may not be stop words."""
+        tokens = plain(text[: MENTION_TOKENS * 8])[:MENTION_TOKENS]
+        found: dict[tuple[str, ...], None] = {}
+        for begin, token in enumerate(tokens):
+            for size in sorted(self._sizes.get(token, ())):
+                key = tuple(tokens[begin : begin + size])
+                if key in self._slots and not (size == 1 and (len(token) < 4 or token in STOP_WORDS)):
+                    found[key] = None
+        return list(found)
+
+
 def name_key(name: str) -> tuple[str, ...]:
-    """Return the tokens a name is found by, what stands in brackets left out; () where nothing is left."""
-    return tuple(plain(_ASIDE.sub("", name)))
-
-
-def names_in(text: str, known: Mapping[tuple[str, ...], Collection[int]], longest: int) -> list[tuple[str, ...]]:
-    """Return the known names a text mentions, each once. One-word names need four letters and may not be stop words."""
-    tokens = plain(text[: MENTION_TOKENS * 8])[:MENTION_TOKENS]
-    found: dict[tuple[str, ...], None] = {}
-    for begin in range(len(tokens)):
-        for size in range(1, min(longest, len(tokens) - begin) + 1):
-            key = tuple(tokens[begin : begin + size])
-            if key in known and not (size == 1 and (len(key[0]) < 4 or key[0] in STOP_WORDS)):
-                found[key] = None
-    return list(found)
+    """Return the first tokens a name is found by, what stands in brackets left out; () where nothing is left."""
+    return tuple(plain(_ASIDE.sub("", name))[:NAME_TOKENS])
 
 
 def spread_mentions(
-    seeds: Sequence[tuple[int, float]],
-    text_of: Callable[[int], str],
-    known: Mapping[tuple[str, ...], Collection[int]],
-    longest: int,
-    mentions_of: Callable[[tuple[str, ...]], int],
+    seeds: Sequence[tuple[int, float]], text_of: Callable[[int], str], names: NameBook, mentions_of: Callable[[tuple[str, ...]], int]
 ) -> dict[int, float]:
     """Return slot -> activation for the memories whose names the seeds mention: sum of p_seed / sqrt(times mentioned).
 
@@ -198,8 +231,8 @@ def spread_mentions(
     out: dict[int, float] = {}
     for seed, share in seeds:
         reached: set[int] = set()
-        for name in names_in(text_of(seed), known, longest):
-            for slot in known[name]:
+        for name in names.names_in(text_of(seed)):
+            for slot in names.slots_of(name):
                 if slot != seed and slot not in reached:
                     reached.add(slot)
                     out[slot] = out.get(slot, 0.0) + share / math.sqrt(max(1, mentions_of(name)))
@@ -273,9 +306,10 @@ def add_spread(scores: Floats, activations: Sequence[tuple[float, Mapping[int, f
 
 
 # --- time and order -----------------------------------------------------------------------------------------------
-def decay_factor(age_days: float, per_day: float, floor: float) -> float:
+def decay_factors(age_days: Floats, per_day: float, floor: float) -> Floats:
     """Return floor + (1 - floor) e^(-per_day * age): decay re-ranks, it never forgets. Times in the future count as now."""
-    return floor + (1.0 - floor) * math.exp(-per_day * max(0.0, age_days))
+    out: Floats = floor + (1.0 - floor) * np.exp(-per_day * np.maximum(age_days, 0.0))
+    return out
 
 
 def top_k(scores: Floats, k: int, ids: Sequence[str], mask: Mask | None = None) -> list[int]:

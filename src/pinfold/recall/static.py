@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 
@@ -98,11 +98,11 @@ class StaticEmbedder:
                 out[number] = scales[at] @ codes[at].astype(np.float32)
         return unit(out)
 
-    def embed_query(self, text: str, weights: NDArray[np.float64]) -> Vector:
-        """Return float32[256] of a query, each piece weighted by weights[piece]; zero where nothing is known."""
+    def embed_query(self, text: str, weigh: Callable[[NDArray[np.int64]], NDArray[np.float64]]) -> Vector:
+        """Return float32[256] of a query, its pieces weighted by weigh(pieces); zero where nothing is known."""
         pieces = self.pieces(text)
         if not pieces:
             return np.zeros(self.dim, dtype=np.float32)
         codes, scales = _table()
         at = np.array(pieces)
-        return unit((scales[at] * weights[at].astype(np.float32)) @ codes[at].astype(np.float32))
+        return unit((scales[at] * weigh(at).astype(np.float32)) @ codes[at].astype(np.float32))

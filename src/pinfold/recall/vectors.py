@@ -1,8 +1,8 @@
-"""Exact cosine over numbered slots, in numpy. Deletes are immediate; storage is float32, float16 or int8.
+"""Cosine over numbered slots, in numpy. Deletes are immediate; storage is int8, float16 or float32.
 
-A scan of float32 is one matrix-vector product. int8 costs a quarter of the memory and is scanned in blocks; above
-SKETCH_ABOVE rows a scan first ranks the signs of the rotated vectors (one bit a dimension, popcount) and takes exact
-cosines of the best SKETCH_KEPT only. The mean cosine of the store, which the ranker subtracts, is exact in both.
+`cosines` and `top_k` are exact scans, in blocks that fit a cache. Above SKETCH_ABOVE rows the ranker asks `near` first:
+one bit a dimension and a popcount choose SKETCH_KEPT slots whose exact cosines are then taken. The mean cosine of the
+store, which the ranker subtracts, is exact and O(dim) either way.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
-STORAGES = ("auto", "float32", "float16", "int8")
-BLOCK_ROWS = 4096
-FLOAT_UP_TO = 150_000
-"""auto keeps float32 up to here: four times the memory, a tenth of the time of a scan."""
-SKETCH_ABOVE = 200_000
-SKETCH_KEPT = 20_000
+STORAGES = ("int8", "float16", "float32")
+BLOCK_ROWS = 2048
+SKETCH_ABOVE = 20_000
+SKETCH_KEPT = 2_048
 
 
 def unit(vectors: NDArray[np.floating]) -> Vector:
@@ -43,18 +41,17 @@ def quantise(rows: Vector) -> tuple[NDArray[np.int8], Vector]:
 class VectorStore:
     """Unit vectors by slot. A slot without a vector scores 0 and is left out of the mean.
 
-    storage: float32, float16, int8, or auto: rounded to int8 always, kept as float32 while the store is small, so that
-    scores are a function of the vectors and not of how large the store once was.
+    storage: int8 (a quarter of the memory, and on a machine short of memory bandwidth the fastest scan), float16, float32.
     """
 
-    def __init__(self, dim: int, storage: str = "auto") -> None:
+    def __init__(self, dim: int, storage: str = "int8") -> None:
         if storage not in STORAGES:
             raise ValueError(f"storage is one of {', '.join(STORAGES)}, not {storage!r}")
         if dim < 1:
             raise ValueError(f"a vector has at least one dimension, not {dim}")
         self.dim = dim
         self.storage = storage
-        self.rows: NDArray[np.generic] = np.zeros((0, dim), dtype=np.float32 if storage == "auto" else storage)
+        self.rows: NDArray[np.generic] = np.zeros((0, dim), dtype=storage)
         self.scales = np.zeros(0, dtype=np.float32)  # int8 only: row = codes * scale
         self.filled = np.zeros(0, dtype=bool)
         self.signs = np.zeros((0, (dim + 63) // 64), dtype=np.uint64)  # int8 only
@@ -74,23 +71,11 @@ class VectorStore:
         if capacity <= have:
             return
         room = max(capacity, have + have // 4, 64)
-        if self.storage == "auto" and not self._coded and room > FLOAT_UP_TO:
-            self._become_int8()
         for name in ("rows", "filled", *(("scales", "signs") if self._coded else ())):
             old = getattr(self, name)
             new = np.zeros((room, *old.shape[1:]), dtype=old.dtype)
             new[: len(old)] = old
             setattr(self, name, new)
-
-    def _become_int8(self) -> None:
-        rows = np.asarray(self.rows, dtype=np.float32)
-        self.rows = np.zeros(rows.shape, dtype=np.int8)
-        self.scales = np.zeros(len(rows), dtype=np.float32)
-        self.signs = np.zeros((len(rows), self.signs.shape[1]), dtype=np.uint64)
-        for begin in range(0, len(rows), BLOCK_ROWS):
-            part = slice(begin, begin + BLOCK_ROWS)
-            self.rows[part], self.scales[part] = quantise(rows[part])
-            self.signs[part] = _pack_signs(rows[part])
 
     def put(self, slots: Sequence[int], vectors: NDArray[np.floating]) -> None:
         """Set the vectors of distinct slots: float[n, dim], scaled to unit length here. A zero vector counts as none."""
@@ -106,9 +91,6 @@ class VectorStore:
         if self._coded:
             self.rows[at], self.scales[at] = quantise(rows)
             self.signs[at] = _pack_signs(rows)
-        elif self.storage == "auto":
-            codes, scales = quantise(rows)
-            self.rows[at] = codes * scales[:, None]
         else:
             self.rows[at] = rows.astype(self.rows.dtype)
         self.filled[at] = rows.any(axis=1)
@@ -151,43 +133,37 @@ class VectorStore:
         """Return the mean cosine of the query with every stored vector. O(dim)."""
         return float(self._total @ unit(query).astype(np.float64)) / self._count if self._count else 0.0
 
-    def cosines(self, query: Vector, capacity: int, also: NDArray[np.int64] | None = None) -> Vector:
-        """Return float32[capacity]: the cosine of each slot with query (float32[dim]), 0 where there is no vector.
-
-        Above SKETCH_ABOVE int8 rows only the likely best and the slots `also` are computed; the rest read as the mean,
-        so that a lane centred on the mean sees nothing there.
-        """
+    def cosines(self, query: Vector, capacity: int) -> Vector:
+        """Return float32[capacity]: the cosine of each slot with query (float32[dim]), 0 where there is no vector. O(n * dim)."""
         q = unit(query)
         have = min(capacity, len(self.filled))
         out = np.zeros(capacity, dtype=np.float32)
-        if self.rows.dtype == np.float32:
-            np.dot(self.rows[:have], q, out=out[:have])  # type: ignore[arg-type]
-        elif self._coded and have > SKETCH_ABOVE:
-            near = self._nearest_by_sign(q, have)
-            if also is not None:
-                near = np.union1d(near, also[also < have])
-            out[:have] = np.where(self.filled[:have], np.float32(self.mean_cosine(q)), np.float32(0.0))
-            out[near] = self._scan(near, q)
-        else:
-            for begin in range(0, have, BLOCK_ROWS):
-                end = min(begin + BLOCK_ROWS, have)
-                np.dot(self.rows[begin:end].astype(np.float32), q, out=out[begin:end])
-            if self._coded:
-                out[:have] *= self.scales[:have]
+        for begin in range(0, have, BLOCK_ROWS):
+            end = min(begin + BLOCK_ROWS, have)
+            np.dot(self.rows[begin:end].astype(np.float32), q, out=out[begin:end])
+        if self._coded:
+            out[:have] *= self.scales[:have]
         return out
 
-    def _scan(self, at: NDArray[np.int64], q: Vector) -> Vector:
-        parts = [self._decode(at[b : b + BLOCK_ROWS]) @ q for b in range(0, len(at), BLOCK_ROWS)]
+    def cosines_at(self, query: Vector, slots: NDArray[np.int64]) -> Vector:
+        """Return float32[n]: the cosines of these slots, each below `capacity`."""
+        q = unit(query)
+        parts = [self._decode(slots[begin : begin + BLOCK_ROWS]) @ q for begin in range(0, len(slots), BLOCK_ROWS)]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.float32)
 
-    def _nearest_by_sign(self, q: Vector, have: int) -> NDArray[np.int64]:
+    def near(self, query: Vector, kept: int = SKETCH_KEPT) -> NDArray[np.int64]:
+        """Return at least `kept` slots likely to be nearest, by the signs of their vectors alone (int8 only), ascending.
+
+        Whole rings of equal distance are kept, so that slot numbers do not choose.
+        """
+        have = len(self.filled)
         distance = np.zeros(have, dtype=np.uint16)
-        for word, mine in zip(_pack_signs(q[None])[0], self.signs[:have].T, strict=True):
+        for word, mine in zip(_pack_signs(unit(query)[None])[0], self.signs.T, strict=True):
             distance += np.bitwise_count(mine ^ word)
-        distance[~self.filled[:have]] = self.dim + 1
+        distance[~self.filled] = self.dim + 1
         # A histogram finds the cut without sorting a million numbers.
         running = np.cumsum(np.bincount(distance, minlength=self.dim + 2)[: self.dim + 1])
-        cut = int(np.searchsorted(running, SKETCH_KEPT))
+        cut = int(np.searchsorted(running, min(kept, self._count)))
         return np.flatnonzero(distance <= min(cut, self.dim))
 
     def top_k(self, query: Vector, k: int, ids: Sequence[str], mask: NDArray[np.bool_] | None = None) -> list[tuple[str, float]]:
