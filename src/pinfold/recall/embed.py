@@ -335,7 +335,10 @@ class HttpEmbedder:
                     reason = f"HTTP {error.code}"
                     if error.code not in (408, 409, 425, 429) and error.code < 500:
                         raise ConfigurationError(
-                            f"{self._url} refused: {reason}", code="embedder_refused", hint=f"check the URL, the model and {self._key_variable}", status=error.code
+                            f"{self._url} refused: {reason}",
+                            code="embedder_refused",
+                            hint=f"check the URL, the model and {self._key_variable}",
+                            status=error.code,
                         ) from None
                     wait = error.headers.get("Retry-After", "")
                     if wait.isdigit():

@@ -26,7 +26,7 @@ from pinfold.recall.document import ROLES, Answer, Document, Hit, Part, indexed_
 from pinfold.recall.embed import Embedder, open_embedder, vector_key
 from pinfold.recall.lexical import Floats, LexicalIndex, idf
 from pinfold.recall.rank import Adjacency, Mask, Weights
-from pinfold.recall.vectors import SKETCH_ABOVE, SKETCH_KEPT, VectorStore, top_slots
+from pinfold.recall.vectors import SKETCH_ABOVE, Names, VectorStore, sketch_kept, top_slots
 
 CACHE_FORMAT = 1
 _MAGIC = b"pinfold-recall\n"
@@ -69,6 +69,18 @@ class Filter(msgspec.Struct, frozen=True):
 EVERYTHING = Filter()
 
 
+class _Named:
+    """The ids of some slots, by their place among them, without making a list of them."""
+
+    __slots__ = ("_ids", "_slots")
+
+    def __init__(self, ids: list[str], slots: NDArray[np.int64]) -> None:
+        self._ids, self._slots = ids, slots
+
+    def __getitem__(self, place: int, /) -> str:
+        return self._ids[int(self._slots[place])]
+
+
 class _Column:
     """A growing array with one value a slot."""
 
@@ -96,7 +108,7 @@ class Scored(msgspec.Struct):
     """The named parts of one query's scores. Arrays run over `slots` (ascending): all slots, or the pool of a large store."""
 
     slots: NDArray[np.int64]
-    ids: Sequence[str]
+    ids: Names
     total: Floats
     """What ranks; the best is 1."""
     direct: Floats
@@ -105,6 +117,7 @@ class Scored(msgspec.Struct):
     weights: dict[str, float]
     """Lane -> its weight / its maximum over the store."""
     best_gram: float
+    """The best value in the gram lane, over the store."""
     gains: dict[str, Floats] = {}
     equal: float = 1.0
     grouped: Mask | None = None
@@ -431,7 +444,7 @@ class RecallIndex:
             lanes["meaning"][near] = meaning
         if not full:
             s, direct, lanes = s[slots], direct[slots], {name: lane[slots] for name, lane in lanes.items()}
-        ids: Sequence[str] = self.ids if full else [self.ids[slot] for slot in slots.tolist()]
+        ids: Names = self.ids if full else _Named(self.ids, slots)
         scored = Scored(slots=slots, ids=ids, total=s, direct=direct, lanes=lanes, weights=weights, best_gram=best_gram)
         y = s
         group_of = self._group.upto(len(self.ids))[slots]
@@ -470,13 +483,16 @@ class RecallIndex:
         """Return the slots to work on, ascending: all, or the best by direct score, with two neighbours on either side."""
         if len(s) <= POOL_ALL_UP_TO:
             return np.arange(len(s))
-        chosen = [_best(s, POOL), np.array(sorted(exact), dtype=np.int64)]
+        chosen = np.zeros(len(s) + 1, dtype=bool)  # the last one answers for -1
+        chosen[_best(s, POOL)] = True
+        chosen[list(exact)] = True
         if mask is not None:
-            chosen.append(_best(np.where(mask, s, 0.0), POOL // 4))
-        pool = np.unique(np.concatenate(chosen))
+            chosen[_best(np.where(mask, s, 0.0), POOL // 4)] = True
+        pool = np.flatnonzero(chosen[:-1])
         for _ in range(2 if self._groups and self.weights.neighbour else 0):
-            ring = np.concatenate((pool, self._before.upto(len(s))[pool], self._after.upto(len(s))[pool]))
-            pool = np.unique(ring[ring >= 0])
+            chosen[self._before.upto(len(s))[pool]] = True
+            chosen[self._after.upto(len(s))[pool]] = True
+            pool = np.flatnonzero(chosen[:-1])
         return pool
 
     def _lengths_of_groups(self) -> Floats:
@@ -506,8 +522,11 @@ class RecallIndex:
             lane = rank.centred(self.vectors.cosines(vector, capacity), mean)
             lane[~self.vectors.filled[:capacity]] = 0.0
             return slice(0, capacity), lane, weight
-        near = np.union1d(self.vectors.near(vector), _best(direct, SKETCH_KEPT))
-        near = near[self.vectors.filled[near]]
+        kept = sketch_kept(len(self.vectors))
+        chosen = np.zeros(len(self.vectors.filled), dtype=bool)
+        chosen[self.vectors.near(vector, kept)] = True
+        chosen[_best(direct, kept)] = True
+        near = np.flatnonzero(chosen & self.vectors.filled)
         return near, rank.centred(self.vectors.cosines_at(vector, near), mean), weight
 
     def _who(self, query: str, slots: NDArray[np.int64]) -> Floats | None:
@@ -549,13 +568,15 @@ class RecallIndex:
         """Return y over the pool and the slots that spreading reached outside it (they matched too little to be in it)."""
         if len(scored.slots) == len(self.ids):
             return y
-        new = np.setdiff1d(np.array(sorted(reached), dtype=np.int64), scored.slots)
+        wanted = np.array(sorted(reached), dtype=np.int64)
+        at = np.searchsorted(scored.slots, wanted)
+        new = wanted[scored.slots[np.minimum(at, len(scored.slots) - 1)] != wanted]
         if not len(new):
             return y
         slots = np.concatenate((scored.slots, new))
         order = np.argsort(slots)
         scored.slots = slots[order]
-        scored.ids = [self.ids[slot] for slot in scored.slots.tolist()]
+        scored.ids = _Named(self.ids, scored.slots)
 
         def widened(values: NDArray[Any], fill: float) -> NDArray[Any]:
             return np.concatenate((values, np.full(len(new), fill, dtype=values.dtype)))[order]
@@ -567,7 +588,8 @@ class RecallIndex:
             scored.who = widened(scored.who, 1.0)
         if scored.grouped is not None:
             scored.grouped = widened(scored.grouped, True)
-        return widened(y, 0.0)
+        wider: Floats = widened(y, 0.0)
+        return wider
 
     def _mention_text(self, slot: int) -> str:
         document = self._documents[slot]
@@ -796,8 +818,8 @@ def _best(values: Floats, k: int) -> NDArray[np.int64]:
         return can
     inside = values[can]
     cut = np.partition(inside, len(inside) - k)[len(inside) - k]
-    level = can[inside >= cut]
-    return level if len(level) <= 4 * k else can[inside > cut]
+    best: NDArray[np.int64] = can[inside >= cut]
+    return best if len(best) <= 4 * k else can[inside > cut]
 
 
 def _mark_of(document: Document) -> bytes:

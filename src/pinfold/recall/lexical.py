@@ -160,9 +160,15 @@ class Postings:
         return Gathered([t for t, _ in found], [p for _, p in found])
 
 
+def _summed(slots: NDArray[np.uint32], values: Floats, width: int) -> Floats:
+    """Return the sum of values by slot; float64 even where there is nothing to sum."""
+    return np.bincount(slots, values, width).astype(np.float64, copy=False)
+
+
 def idf(df: NDArray[np.int64], n: int) -> Floats:
     """Return ln(1 + (n - df + .5)/(df + .5)) of each df; a term never seen has df 0."""
-    return math.log(n + 1) - np.log(df + 0.5)
+    out: Floats = math.log(n + 1) - np.log(df + 0.5)
+    return out
 
 
 def idf_of(df: int, n: int) -> float:
@@ -278,7 +284,7 @@ class LexicalIndex:
         norm += tf
         tf *= weight
         tf /= norm
-        return np.bincount(hit.slots, tf, self.capacity)
+        return _summed(hit.slots, tf, self.capacity)
 
     def gram_cosine(self, terms: Sequence[str]) -> Floats:
         """Return per slot sum of idf^2 (1 + ln tf) over the query's distinct grams, divided by the slot's vector length.
@@ -290,7 +296,7 @@ class LexicalIndex:
             return np.zeros(self.capacity)
         weight = np.repeat(idf(hit.lengths, self.live) ** 2, hit.lengths)
         weight *= _A[hit.tfs]
-        out = np.bincount(hit.slots, weight, self.capacity)
+        out = _summed(hit.slots, weight, self.capacity)
         out /= self.gram_norms()
         return out
 
@@ -364,12 +370,12 @@ class LexicalIndex:
         width = self._sums.shape[1]
         first, second = np.rint(a2 * now * _FIXED), np.rint(a2 * now * now * _FIXED)
         if old is None:
-            self._sums[0] += np.bincount(slots, a2 * _FIXED, width)
+            self._sums[0] += _summed(slots, a2 * _FIXED, width)
         else:  # what came in once goes out as exactly
             first -= np.rint(a2 * old * _FIXED)
             second -= np.rint(a2 * old * old * _FIXED)
-        self._sums[1] += np.bincount(slots, first, width)
-        self._sums[2] += np.bincount(slots, second, width)
+        self._sums[1] += _summed(slots, first, width)
+        self._sums[2] += _summed(slots, second, width)
 
     # --- keep -----------------------------------------------------------------------------------------------------
     def to_parts(self) -> tuple[dict[str, Any], list[bytes]]:

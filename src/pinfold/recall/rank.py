@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from pinfold.recall.analyse import FIRST_PERSON, STOP_WORDS, plain
 from pinfold.recall.lexical import K1, B, Floats, Gathered, idf_of
-from pinfold.recall.vectors import top_slots
+from pinfold.recall.vectors import Names, top_slots
 
 Slots = NDArray[np.int32]
 Mask = NDArray[np.bool_]
@@ -120,7 +120,7 @@ def group_scores(hit: Gathered, group_of: Slots, sizes: Floats) -> Floats:
     for length in hit.lengths.tolist():
         where = group_of[hit.slots[begin : begin + length]]
         inside = where >= 0
-        tf = np.bincount(where[inside], hit.tfs[begin : begin + length][inside], groups)
+        tf = np.bincount(where[inside], hit.tfs[begin : begin + length][inside], groups).astype(np.float64, copy=False)
         begin += length
         tf *= idf_of(int(np.count_nonzero(tf)), live) * (K1 + 1.0) / (tf + norm)
         out += tf
@@ -312,6 +312,6 @@ def decay_factors(age_days: Floats, per_day: float, floor: float) -> Floats:
     return out
 
 
-def top_k(scores: Floats, k: int, ids: Sequence[str], mask: Mask | None = None) -> list[int]:
+def top_k(scores: Floats, k: int, ids: Names, mask: Mask | None = None) -> list[int]:
     """Return the k best slots with a score above 0 inside the mask, ties by id."""
     return top_slots(scores if mask is None else np.where(mask, scores, 0.0), k, ids, floor=0.0)
