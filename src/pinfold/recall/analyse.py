@@ -155,7 +155,7 @@ def _analyse_token(token: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if not lowered or lowered in STOP_WORDS:
             continue
         words.append(stem(lowered))
-        mixed_case = not (part.islower() or part.isupper() or part.istitle())
+        mixed_case = part.lower() != part.upper() and not (part.islower() or part.isupper() or part.istitle())
         letters_and_digits = part.isalnum() and not part.isalpha() and not part.isdigit()
         if mixed_case or letters_and_digits:
             inner = [piece.casefold() for piece in _INNER.findall(part)]

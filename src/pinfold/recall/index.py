@@ -40,6 +40,9 @@ NO_TIME = np.iinfo(np.int64).min
 DAY_MS = 86_400_000
 
 
+_NO_MEANING: tuple[NDArray[np.int64] | slice, Floats, float] = (slice(0, 0), np.zeros(0), 0.0)
+
+
 class Filter(msgspec.Struct, frozen=True):
     """Which documents may answer; None: all. Scores do not depend on it. where: called in rank order, as far as needed."""
 
@@ -429,7 +432,7 @@ class RecallIndex:
         direct = rank.fuse([(1.0, words), (w.grams, grams)])
         best_gram = float(grams.max(initial=0.0))
         weights = {name: share / top for name, share, top in (("words", 1.0, float(words.max(initial=0.0))), ("grams", w.grams, best_gram)) if top > 0}
-        near, meaning, weight = self._meaning(query, direct)
+        near, meaning, weight = self._meaning(query, direct) if asked.words or asked.grams else _NO_MEANING
         s = direct
         top = float(meaning.max(initial=0.0))
         if top > 0:
@@ -504,7 +507,7 @@ class RecallIndex:
 
     def _meaning(self, query: str, direct: Floats) -> tuple[NDArray[np.int64] | slice, Floats, float]:
         """Return (slots, their centred cosines, lane weight); all zero where the lane is off."""
-        embedder, capacity, off = self.embedder, len(direct), (slice(0, 0), np.zeros(0), 0.0)
+        embedder, capacity, off = self.embedder, len(direct), _NO_MEANING
         if embedder is None or self.vectors is None or not len(self.vectors):
             return off
         weight = self.weights.dense if self.weights.dense is not None else float(getattr(embedder, "lane_weight", 1.0))
@@ -561,8 +564,7 @@ class RecallIndex:
         for name, (weight, found) in reached.items():
             at = np.searchsorted(scored.slots, np.array(list(found), dtype=np.int64)).tolist()
             scored.spread[name] = (weight, dict(zip(at, found.values(), strict=True)))
-        y = rank.add_spread(y, list(scored.spread.values()))
-        return y / y.max()
+        return rank.scaled(rank.add_spread(y, list(scored.spread.values())))
 
     def _widen(self, y: Floats, scored: Scored, reached: Collection[int]) -> Floats:
         """Return y over the pool and the slots that spreading reached outside it (they matched too little to be in it)."""

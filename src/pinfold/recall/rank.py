@@ -65,11 +65,15 @@ def scaled(values: Floats) -> Floats:
 
 
 # --- the lanes ----------------------------------------------------------------------------------------------------
-def centred(cosines: NDArray[np.float32], mean: float) -> Floats:
+NOISE = 1e-9
+"""Where all cosines are equal, what rounding leaves of their distance to the mean must not be scaled up to 1."""
+
+
+def centred(cosines: Floats, mean: float) -> Floats:
     """Return max(0, cosine - mean of the store): what is nearer than the store at large."""
-    out = cosines.astype(np.float64)
-    out -= mean
-    return np.maximum(out, 0.0, out=out)
+    out = cosines - mean
+    out[out < NOISE] = 0.0
+    return out
 
 
 def fuse(lanes: Sequence[tuple[float, Floats]]) -> Floats:

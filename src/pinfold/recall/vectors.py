@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
+Cosines = NDArray[np.float64]
 STORAGES = ("int8", "float16", "float32")
 BLOCK_ROWS = 2048
 SKETCH_ABOVE = 8_192
@@ -141,27 +142,50 @@ class VectorStore:
             rows *= self.scales[at][:, None]
         return rows
 
+    def _whole(self, query: Vector) -> tuple[Vector, float]:
+        """Return (query in whole numbers, its scale): products with int8 rows then add up exactly in float32.
+
+        By Cauchy no partial sum exceeds |row| |query| <= 127 sqrt(dim) |query|, kept below 2^24. So equal rows get equal
+        cosines wherever they stand, which blocked products of fractions do not give.
+        """
+        q = unit(query)
+        peak = float(np.abs(q).max(initial=0.0))
+        if not self._coded or peak == 0.0:
+            return q, 1.0
+        levels = np.floor((2**24 - 1) / (127.0 * np.sqrt(self.dim)) * peak) - 1.0
+        whole = np.rint(q * np.float32(max(1.0, levels) / peak))
+        return whole, 1.0 / float(np.sqrt(np.square(whole, dtype=np.float64).sum()))
+
     def mean_cosine(self, query: Vector) -> float:
         """Return the mean cosine of the query with every stored vector. O(dim)."""
-        return float(self._total @ unit(query).astype(np.float64)) / self._count if self._count else 0.0
+        whole, scale = self._whole(query)
+        return float(self._total @ whole.astype(np.float64)) * scale / self._count if self._count else 0.0
 
-    def cosines(self, query: Vector, capacity: int) -> Vector:
-        """Return float32[capacity]: the cosine of each slot with query (float32[dim]), 0 where there is no vector. O(n * dim)."""
-        q = unit(query)
+    def cosines(self, query: Vector, capacity: int) -> Cosines:
+        """Return float64[capacity]: the cosine of each slot with query (float32[dim]), 0 where there is no vector. O(n * dim)."""
+        q, scale = self._whole(query)
         have = min(capacity, len(self.filled))
-        out = np.zeros(capacity, dtype=np.float32)
+        raw = np.zeros(capacity, dtype=np.float32)
         for begin in range(0, have, BLOCK_ROWS):
             end = min(begin + BLOCK_ROWS, have)
-            np.dot(self.rows[begin:end].astype(np.float32), q, out=out[begin:end])
+            np.dot(self.rows[begin:end].astype(np.float32), q, out=raw[begin:end])
+        out = raw.astype(np.float64)
+        out *= scale
         if self._coded:
             out[:have] *= self.scales[:have]
         return out
 
-    def cosines_at(self, query: Vector, slots: NDArray[np.int64]) -> Vector:
-        """Return float32[n]: the cosines of these slots, each below `capacity`."""
-        q = unit(query)
-        parts = [self._decode(slots[begin : begin + BLOCK_ROWS]) @ q for begin in range(0, len(slots), BLOCK_ROWS)]
-        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.float32)
+    def cosines_at(self, query: Vector, slots: NDArray[np.int64]) -> Cosines:
+        """Return float64[n]: the cosines of these slots, each below `capacity`."""
+        q, scale = self._whole(query)
+        out = np.zeros(len(slots), dtype=np.float64)
+        for begin in range(0, len(slots), BLOCK_ROWS):
+            part = slots[begin : begin + BLOCK_ROWS]
+            out[begin : begin + BLOCK_ROWS] = np.take(self.rows, part, axis=0).astype(np.float32) @ q
+        out *= scale
+        if self._coded:
+            out *= self.scales[slots]
+        return out
 
     def near(self, query: Vector, kept: int) -> NDArray[np.int64]:
         """Return at least `kept` slots likely to be nearest, by the signs of their vectors alone (int8 only), ascending.
@@ -180,7 +204,7 @@ class VectorStore:
 
     def top_k(self, query: Vector, k: int, ids: Sequence[str], mask: NDArray[np.bool_] | None = None) -> list[tuple[str, float]]:
         """Return the k nearest (id, cosine), best first, ties by id. ids[slot]; mask: slots that may answer."""
-        scores = self.cosines(query, len(ids)).astype(np.float64)
+        scores = self.cosines(query, len(ids))
         allowed = np.zeros(len(ids), dtype=bool)
         have = min(len(ids), len(self.filled))
         allowed[:have] = self.filled[:have]
