@@ -87,7 +87,8 @@ def test_plain_tokens_keep_stop_words() -> None:
     assert plain("The Who") == ["the", "who"]
 
 
-def test_the_share_of_unspaced_scripts_ignores_spaces() -> None:
+def test_the_share_of_unspaced_scripts_is_one_of_letters() -> None:
+    assert unspaced_share("2024年04月03日, 07:24") == 1.0
     assert unspaced_share("上司 ok") == 0.5
     assert unspaced_share("   ") == 0.0
 

@@ -99,7 +99,7 @@ def test_adding_many_is_adding_one_by_one(texts: list[str], holes: set[int], ask
     slots = [slot for slot in range(200) if slot not in holes][: len(texts)]
     both = []
     for bulk in (True, False):
-        index = build({slot: "amber grove" for slot in holes})
+        index = build(dict.fromkeys(holes, "amber grove"))
         if asked_before:
             index.gram_norms()
         if bulk:

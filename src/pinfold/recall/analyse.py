@@ -38,7 +38,7 @@ EMOJI = "\u2190-\u21ff\u2300-\u23ff\u25a0-\u27bf\u2b00-\u2bff\U0001f000-\U0001f3
 _LETTER = rf"(?:[^\W_{UNSPACED}]|[{MARKS}])"
 _JOIN = "_'’.\\-"
 _TOKEN = re.compile(rf"[{UNSPACED}]+|{_LETTER}+(?:[{_JOIN}]+{_LETTER}+)*|[{EMOJI}]")
-_UNSPACED_RUN = re.compile(rf"[{UNSPACED}]")
+_UNSPACED_CHAR = re.compile(rf"[{UNSPACED}]")
 _EMOJI_CHAR = re.compile(rf"[{EMOJI}]")
 _SPLIT = re.compile(rf"[{_JOIN}]+")
 _DOTTED = re.compile(r"['’.\-]+")
@@ -142,7 +142,7 @@ def _grams_of(folded: str) -> tuple[str, ...]:
 
 def _analyse_token(token: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return (word terms, grams) of one token as the token pattern found it."""
-    if _UNSPACED_RUN.match(token):
+    if _UNSPACED_CHAR.match(token):
         terms = _unspaced(token)
         return terms, terms
     if _EMOJI_CHAR.match(token):
@@ -202,6 +202,11 @@ def plain(text: str) -> list[str]:
 
 
 def unspaced_share(text: str) -> float:
-    """Return the share 0..1 of the non-space characters that belong to scripts without spaces (Han, kana, Hangul, Thai …)."""
-    compact = "".join(normalise(text).split())
-    return len(_UNSPACED_RUN.findall(compact)) / len(compact) if compact else 0.0
+    """Return the share 0..1 of a text's letters that belong to scripts without spaces (Han, kana, Hangul, Thai …).
+
+    Digits and marks do not count: a date amid ideographs makes a text no less Chinese.
+    """
+    normal = normalise(text)
+    unspaced = len(_UNSPACED_CHAR.findall(normal))
+    others = sum(map(str.isalpha, _UNSPACED_CHAR.sub("", normal)))
+    return unspaced / (unspaced + others) if unspaced else 0.0

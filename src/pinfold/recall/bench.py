@@ -56,9 +56,11 @@ def documents_of(rows: Iterable[dict[str, Any]]) -> list[Document]:
 
 def read_corpora(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the corpora of a file. Raises ConfigurationError naming the line that is none."""
+    number = 0
     try:
         with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
+            for line in lines:
+                number += 1
                 if line.strip():
                     corpus = json.loads(line)
                     if not isinstance(corpus, dict) or not {"set", "documents", "queries"} <= corpus.keys():

@@ -35,7 +35,7 @@ def bar(live: int) -> float:
 
 
 def is_unspaced(query: str) -> bool:
-    """Return whether 30 % or more of a query is written in scripts without spaces."""
+    """Return whether 30 % or more of a query's letters are of scripts without spaces."""
     return unspaced_share(query) >= UNSPACED_SHARE
 
 

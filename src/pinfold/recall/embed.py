@@ -21,7 +21,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -31,7 +31,6 @@ from pinfold.recall.static import StaticEmbedder, wordpiece
 from pinfold.recall.vectors import Vector, unit
 
 
-@runtime_checkable
 class Embedder(Protocol):
     """What recall asks of an embedder: a name for its vectors, their size, and the vectors.
 
@@ -63,7 +62,8 @@ def open_embedder(spec: str | Embedder | Callable[[list[str]], Any] | None) -> E
     if spec is None or spec == "none":
         return None
     if not isinstance(spec, str):
-        return spec if isinstance(spec, Embedder) else CallableEmbedder(spec)
+        # Not isinstance of the protocol: that would read `dim`, which may ask the network.
+        return cast(Embedder, spec) if hasattr(spec, "embed") else CallableEmbedder(spec)
     named: dict[str, Callable[[], Embedder]] = {"static": StaticEmbedder, "hash": HashEmbedder, "minilm": MiniLmEmbedder}
     if spec in named:
         return named[spec]()
