@@ -367,15 +367,19 @@ class LexicalIndex:
                 p.settled = settled
 
     def _add_sums(self, slots: NDArray[np.uint32], a2: Floats, now: Floats, old: Floats | None) -> None:
-        width = self._sums.shape[1]
         first, second = np.rint(a2 * now * _FIXED), np.rint(a2 * now * now * _FIXED)
+        rows = [(1, first), (2, second)]
         if old is None:
-            self._sums[0] += _summed(slots, a2 * _FIXED, width)
+            rows.append((0, a2 * _FIXED))
         else:  # what came in once goes out as exactly
             first -= np.rint(a2 * old * _FIXED)
             second -= np.rint(a2 * old * old * _FIXED)
-        self._sums[1] += _summed(slots, first, width)
-        self._sums[2] += _summed(slots, second, width)
+        width = self._sums.shape[1]
+        for row, values in rows:
+            if len(slots) * 8 < width:
+                np.add.at(self._sums[row], slots, values)
+            else:
+                self._sums[row] += _summed(slots, values, width)
 
     # --- keep -----------------------------------------------------------------------------------------------------
     def to_parts(self) -> tuple[dict[str, Any], list[bytes]]:
