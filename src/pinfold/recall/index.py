@@ -40,7 +40,7 @@ NO_TIME = np.iinfo(np.int64).min
 DAY_MS = 86_400_000
 
 
-_NO_MEANING: tuple[NDArray[np.int64] | slice, Floats, float] = (slice(0, 0), np.zeros(0), 0.0)
+_NO_MEANING: tuple[NDArray[np.int64], Floats, float] = (np.zeros(0, dtype=np.int64), np.zeros(0), 0.0)
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -432,21 +432,24 @@ class RecallIndex:
         direct = rank.fuse([(1.0, words), (w.grams, grams)])
         best_gram = float(grams.max(initial=0.0))
         weights = {name: share / top for name, share, top in (("words", 1.0, float(words.max(initial=0.0))), ("grams", w.grams, best_gram)) if top > 0}
-        near, meaning, weight = self._meaning(query, direct) if asked.words or asked.grams else _NO_MEANING
-        s = direct
+        full = len(direct) <= POOL_ALL_UP_TO
+        front = np.zeros(0, dtype=np.int64) if full else _best(direct, POOL)
+        near, meaning, weight = self._meaning(query, direct, front) if asked.words or asked.grams else _NO_MEANING
         top = float(meaning.max(initial=0.0))
         if top > 0:
             weights["meaning"] = weight / top
-            s = direct.copy()
-            s[near] += meaning * (weight / top)
-        slots = self._pool(s, mask, exact)
-        full = len(slots) == len(s)
+        slots = np.arange(len(direct)) if full else self._pool(direct, front, near, meaning * weights.get("meaning", 0.0), mask, exact)
         lanes = {"words": words, "grams": grams}
-        if top > 0:
-            lanes["meaning"] = np.zeros(len(s))
-            lanes["meaning"][near] = meaning
         if not full:
-            s, direct, lanes = s[slots], direct[slots], {name: lane[slots] for name, lane in lanes.items()}
+            direct, lanes = direct[slots], {name: lane[slots] for name, lane in lanes.items()}
+        s = direct
+        if top > 0:
+            lane = lanes["meaning"] = np.zeros(len(slots))
+            at = np.searchsorted(slots, near)
+            inside = at < len(slots)
+            inside[inside] = slots[at[inside]] == near[inside]
+            lane[at[inside]] = meaning[inside]
+            s = direct + lane * weights["meaning"]
         ids: Names = self.ids if full else _Named(self.ids, slots)
         scored = Scored(slots=slots, ids=ids, total=s, direct=direct, lanes=lanes, weights=weights, best_gram=best_gram)
         y = s
@@ -482,19 +485,29 @@ class RecallIndex:
         scored.total = self._spread(y / best, scored, edges)
         return scored
 
-    def _pool(self, s: Floats, mask: Mask | None, exact: Collection[int]) -> NDArray[np.int64]:
-        """Return the slots to work on, ascending: all, or the best by direct score, with two neighbours on either side."""
-        if len(s) <= POOL_ALL_UP_TO:
-            return np.arange(len(s))
-        chosen = np.zeros(len(s) + 1, dtype=bool)  # the last one answers for -1
-        chosen[_best(s, POOL)] = True
+    def _pool(
+        self, direct: Floats, front: NDArray[np.int64], near: NDArray[np.int64], meaning: Floats, mask: Mask | None, exact: Collection[int]
+    ) -> NDArray[np.int64]:
+        """Return the slots a large store works on, ascending: the best by words, grams and meaning, two neighbours either way.
+
+        What is best by all three is best by words and grams (front) or has a meaning at all (near): no third sort of all.
+        """
+        marked = np.zeros(len(direct), dtype=bool)
+        marked[front] = True
+        marked[near] = True
+        union = np.flatnonzero(marked)
+        s = direct[union]
+        s[np.searchsorted(union, near)] += meaning
+        chosen = np.zeros(len(direct) + 1, dtype=bool)  # the last one answers for -1
+        chosen[union[_best(s, POOL)]] = True
         chosen[list(exact)] = True
         if mask is not None:
-            chosen[_best(np.where(mask, s, 0.0), POOL // 4)] = True
+            chosen[_best(np.where(mask[: len(direct)], direct, 0.0), POOL // 4)] = True
+            chosen[near[mask[near]]] = True
         pool = np.flatnonzero(chosen[:-1])
         for _ in range(2 if self._groups and self.weights.neighbour else 0):
-            chosen[self._before.upto(len(s))[pool]] = True
-            chosen[self._after.upto(len(s))[pool]] = True
+            chosen[self._before.upto(len(direct))[pool]] = True
+            chosen[self._after.upto(len(direct))[pool]] = True
             pool = np.flatnonzero(chosen[:-1])
         return pool
 
@@ -505,8 +518,11 @@ class RecallIndex:
             self._group_lengths = np.bincount(group_of[inside], self.lexical.lengths[inside], len(self._tails)).astype(np.float64)
         return self._group_lengths
 
-    def _meaning(self, query: str, direct: Floats) -> tuple[NDArray[np.int64] | slice, Floats, float]:
-        """Return (slots, their centred cosines, lane weight); all zero where the lane is off."""
+    def _meaning(self, query: str, direct: Floats, front: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats, float]:
+        """Return (slots ascending, their centred cosines, lane weight); nothing where the lane is off.
+
+        front: where direct matches are best, in a store so large that only likely slots are looked at.
+        """
         embedder, capacity, off = self.embedder, len(direct), _NO_MEANING
         if embedder is None or self.vectors is None or not len(self.vectors):
             return off
@@ -524,11 +540,11 @@ class RecallIndex:
         if capacity <= SKETCH_ABOVE:
             lane = rank.centred(self.vectors.cosines(vector, capacity), mean)
             lane[~self.vectors.filled[:capacity]] = 0.0
-            return slice(0, capacity), lane, weight
+            return np.arange(capacity), lane, weight
         kept = sketch_kept(len(self.vectors))
         chosen = np.zeros(len(self.vectors.filled), dtype=bool)
         chosen[self.vectors.near(vector, kept)] = True
-        chosen[_best(direct, kept)] = True
+        chosen[front if len(front) else _best(direct, kept)] = True
         near = np.flatnonzero(chosen & self.vectors.filled)
         return near, rank.centred(self.vectors.cosines_at(vector, near), mean), weight
 

@@ -78,12 +78,13 @@ def centred(cosines: Floats, mean: float) -> Floats:
 
 def fuse(lanes: Sequence[tuple[float, Floats]]) -> Floats:
     """Return the sum of the lanes, each scaled by its own maximum and weighted. Ranks alone would lose the margins."""
-    out = np.zeros_like(lanes[0][1])
+    out: Floats | None = None
     for weight, lane in lanes:
         top = lane.max(initial=0.0)
         if top > 0 and weight:
-            out += lane * (weight / top)
-    return out
+            share = lane * (weight / top)
+            out = share if out is None else np.add(out, share, out=out)
+    return np.zeros_like(lanes[0][1]) if out is None else out
 
 
 # --- the conversation around a memory -----------------------------------------------------------------------------

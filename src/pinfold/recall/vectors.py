@@ -67,7 +67,7 @@ class VectorStore:
         self.rows: NDArray[np.generic] = np.zeros((0, dim), dtype=storage)
         self.scales = np.zeros(0, dtype=np.float32)  # int8 only: row = codes * scale
         self.filled = np.zeros(0, dtype=bool)
-        self.signs = np.zeros((0, (dim + 63) // 64), dtype=np.uint64)  # int8 only
+        self.signs = np.zeros(((dim + 63) // 64, 0), dtype=np.uint64)  # int8 only; a word of sign bits by slot
         self._total = np.zeros(dim, dtype=np.float64)
         self._count = 0
 
@@ -84,11 +84,15 @@ class VectorStore:
         if capacity <= have:
             return
         room = max(capacity, have + have // 4, 64)
-        for name in ("rows", "filled", *(("scales", "signs") if self._coded else ())):
+        for name in ("rows", "filled", *(("scales",) if self._coded else ())):
             old = getattr(self, name)
             new = np.zeros((room, *old.shape[1:]), dtype=old.dtype)
             new[: len(old)] = old
             setattr(self, name, new)
+        if self._coded:
+            signs = np.zeros((len(self.signs), room), dtype=np.uint64)
+            signs[:, : self.signs.shape[1]] = self.signs
+            self.signs = signs
 
     def put(self, slots: Sequence[int], vectors: NDArray[np.floating]) -> None:
         """Set the vectors of distinct slots: float[n, dim], scaled to unit length here. A zero vector counts as none."""
@@ -103,7 +107,7 @@ class VectorStore:
         rows = unit(given)
         if self._coded:
             self.rows[at], self.scales[at] = quantise(rows)
-            self.signs[at] = _pack_signs(rows)
+            self.signs[:, at] = _pack_signs(rows).T
         else:
             self.rows[at] = rows.astype(self.rows.dtype)
         self.filled[at] = rows.any(axis=1)
@@ -194,7 +198,7 @@ class VectorStore:
         """
         have = len(self.filled)
         distance = np.zeros(have, dtype=np.uint16)
-        for word, mine in zip(_pack_signs(unit(query)[None])[0], self.signs.T, strict=True):
+        for word, mine in zip(_pack_signs(unit(query)[None])[0], self.signs, strict=True):
             distance += np.bitwise_count(mine ^ word)
         distance[~self.filled] = self.dim + 1
         # A histogram finds the cut without sorting a million numbers.
