@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pinfold.errors import Unavailable
 from pinfold.recall import index as index_module
 from pinfold.recall.document import Answer, Document
 from pinfold.recall.index import DAY_MS, Filter, RecallIndex, open_index
@@ -267,6 +268,21 @@ def test_vectors_of_a_slow_embedder_follow_and_words_answer_meanwhile() -> None:
     assert key == [] and [id for id, _, _ in index.pending()] == ["b1"]
     index.set_vectors(["b1"], np.ones((1, 3)))
     assert index.pending() == []
+
+
+def test_an_embedder_that_does_not_answer_leaves_the_words() -> None:
+    down = False
+
+    def embed(texts: list[str]) -> np.ndarray:
+        if down:
+            raise Unavailable("nobody home", code="embedder_unavailable")
+        return np.ones((len(texts), 2))
+
+    index = open_index(CHAT, embed)
+    index.embed_pending()
+    down = True
+    answer = index.search("printer invoice")
+    assert ids(answer)[0] == "b1" and "nobody home" in answer.note
 
 
 def test_ideograph_queries_get_hits_and_no_verdict() -> None:

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pinfold.errors import Unavailable
 from pinfold.recall import rank
 from pinfold.recall.analyse import ANALYSER_VERSION, Analysed, analyse, normalise, plain
 from pinfold.recall.confidence import Judge, highest, is_unspaced
@@ -127,6 +128,7 @@ class Scored(msgspec.Struct):
     who: Floats | None = None
     scale: float = 1.0
     spread: dict[str, tuple[float, dict[int, float]]] = {}
+    note: str = ""
 
 
 class RecallIndex:
@@ -417,7 +419,7 @@ class RecallIndex:
             sure = judge.confidence(int(scored.slots[best]), scored.best_gram)
         low = sure < 0.5
         unsaid = low and is_unspaced(query)
-        return Answer(tuple(hits), max(sure, 0.5) if unsaid else sure, low=low, miss=low and not unsaid, unembedded=unembedded)
+        return Answer(tuple(hits), max(sure, 0.5) if unsaid else sure, low=low, miss=low and not unsaid, note=scored.note, unembedded=unembedded)
 
     def _exact_slots(self, query: str) -> set[int]:
         slots = set(self._exact.get(_exact_key(query), ()))
@@ -434,7 +436,12 @@ class RecallIndex:
         weights = {name: share / top for name, share, top in (("words", 1.0, float(words.max(initial=0.0))), ("grams", w.grams, best_gram)) if top > 0}
         full = len(direct) <= POOL_ALL_UP_TO
         front = np.zeros(0, dtype=np.int64) if full else _best(direct, POOL)
-        near, meaning, weight = self._meaning(query, direct, front) if asked.words or asked.grams else _NO_MEANING
+        near, meaning, weight, note = *_NO_MEANING, ""
+        if asked.words or asked.grams:
+            try:
+                near, meaning, weight = self._meaning(query, direct, front)
+            except Unavailable as error:  # words and grams still answer
+                note = f"by words alone: {error.message}"
         top = float(meaning.max(initial=0.0))
         if top > 0:
             weights["meaning"] = weight / top
@@ -451,7 +458,7 @@ class RecallIndex:
             lane[at[inside]] = meaning[inside]
             s = direct + lane * weights["meaning"]
         ids: Names = self.ids if full else _Named(self.ids, slots)
-        scored = Scored(slots=slots, ids=ids, total=s, direct=direct, lanes=lanes, weights=weights, best_gram=best_gram)
+        scored = Scored(slots=slots, ids=ids, total=s, direct=direct, lanes=lanes, weights=weights, best_gram=best_gram, note=note)
         y = s
         group_of = self._group.upto(len(self.ids))[slots]
         if self._groups:
