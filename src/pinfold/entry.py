@@ -26,6 +26,8 @@ try:
 except ImportError:
     from hashlib import blake2b
 
+__all__ = ["ENTRY_FORMAT", "GENESIS", "Entry", "Fact", "Record", "blake2b", "decode_entry", "encode_entry", "hash_of"]
+
 ENTRY_FORMAT = 1
 GENESIS = b""
 """The previous hash of a session's first entry."""

@@ -314,8 +314,7 @@ class GraphSession(GraphReads):
             return Pruned(bucket, lines, [])
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], list[str]]:
-            facts = decide_prune(state.graph, bucket, kind, now_ms)
-            return facts, [fact["id"] for fact in facts]
+            return decide_prune(state.graph, state.schema, bucket, kind, now_ms)
 
         return Pruned(bucket, lines, self._turn(decide))
 
@@ -347,24 +346,28 @@ class GraphSession(GraphReads):
 
         Raises Refused `undo_conflict` (ids) where later changes rest on it, `nothing_to_undo`, `history_gone`.
         """
-        from pinfold.dialect.parse import parse_document
-        from pinfold.history import Past, undo_document
-        from pinfold.state.mutate import decide_mutate
+        from pinfold.history import Past
+        from pinfold.recall import read
+        from pinfold.state.undo import decide_undo
 
         self._replica.catch_up()
         with self._replica.lock:
             past = Past(self._replica.journal, self._replica.id)
             entry = past.entry(seq)
-            before = past.at(seq - 1).graph.copy() if seq > 1 else Graph()
-            after = past.at(seq).graph
+            before = past.at(seq - 1).graph if seq > 1 else Graph()
 
-        def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Changed]:
-            document = undo_document(entry, before, after, state.graph)
-            facts, done = decide_mutate(state.graph, state.schema, parse_document(document), now_ms=now_ms, allow_new_relation=True)
-            return facts, _changed(state.seq + 1 if facts else state.seq, done)
+        def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], tuple[int, list[str]]]:
+            facts, ids = decide_undo(state.graph, state.schema, before, entry.facts, seq=seq, now_ms=now_ms)
+            if not ids:
+                hint = "undo takes back what mutate did; what was set is set again"
+                raise Refused(f"entry {seq} changed no rows", code="nothing_to_undo", hint=hint, seq=seq)
+            return facts, (state.seq + 1 if facts else state.seq, ids)
 
-        answer: Changed = self._turn(decide)
-        return answer
+        done, ids = self._turn(decide)
+        with self._replica.lock:
+            view = self._view()
+            found = read.get(view.graph, ids, now_ms=view.now_ms, schema=view.schema)
+        return Changed(done, {}, [item.line for item in found.items], list(found.missing), [])
 
     def blame(self, id: str) -> list[Blame]:
         """Return who last wrote a row and each of its fields: the row first (field ""). Raises Refused `not_found`."""

@@ -1,4 +1,4 @@
-"""A session as it was: past states, undoing one entry, who wrote what, and merging a fork. Everything follows from the journal."""
+"""A session as it was: past states, who wrote what, and merging a fork. Everything follows from the journal."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pinfold.errors import JournalCorrupt, Refused
 from pinfold.journal.base import Journal
 from pinfold.state.graph import Edge, Graph, Law, Node
 from pinfold.state.session import SessionState, apply, decode_snapshot
+from pinfold.state.undo import GRAPH_FACTS
 
 AnyRow = Node | Edge | Law
 
@@ -126,43 +127,6 @@ def diff_states(a: SessionState, b: SessionState) -> str:
     return "\n".join([*schema, *diff(rows_of(a.graph), rows_of(b.graph))])
 
 
-# --- undo ---------------------------------------------------------------------------------------------------------
-
-_GRAPH_FACTS = frozenset(("node.put", "node.drop", "edge.put", "edge.drop", "law.put", "law.drop"))
-
-
-def touched_ids(entry: Entry) -> list[str]:
-    """Return the ids of the rows that an entry wrote or dropped, each once."""
-    ids = [fact["id"] for fact in entry.facts if fact["f"] in _GRAPH_FACTS]
-    return list(dict.fromkeys([*ids, *(fact["was"] for fact in entry.facts if "was" in fact)]))
-
-
-def undo_document(entry: Entry, before: Graph, after: Graph, now: Graph) -> str:
-    """Return the document that takes an entry's rows back to what they were.
-
-    Raises Refused `undo_conflict` where later entries changed or hang on them, naming the rows; `nothing_to_undo`.
-    """
-    ids = touched_ids(entry)
-    if not ids:
-        hint = "undo takes back what mutate did; what was set is set again"
-        raise Refused(f"entry {entry.seq} changed no rows", code="nothing_to_undo", hint=hint, seq=entry.seq)
-    changed = [id for id in ids if content(now.row(id)) != content(after.row(id))]
-    new_nodes = [id for id in ids if id in after.nodes and id not in before.nodes]
-    hanging = [edge.id for id in new_nodes for edge in now.edges_of(id) if edge.id not in ids]
-    ends = {end for id in ids if (edge := before.edges.get(id)) is not None for end in (edge.src, edge.dst)}
-    missing = [end for end in sorted(ends) if end not in now.nodes and end not in ids]
-    blocking = list(dict.fromkeys([*changed, *hanging, *missing]))
-    if blocking:
-        raise Refused(
-            f"later changes rest on entry {entry.seq}: {', '.join(blocking[:10])}{' …' if len(blocking) > 10 else ''}",
-            code="undo_conflict",
-            hint="undo those first, or write the change you want",
-            seq=entry.seq,
-            ids=blocking,
-        )
-    return "\n".join(diff(rows_of(after, ids), rows_of(before, ids)))
-
-
 # --- blame --------------------------------------------------------------------------------------------------------
 
 
@@ -187,7 +151,7 @@ def blame(past: Past, row: AnyRow) -> list[Blame]:
     names = _names_of(past, id)
     for entry in past.entries():
         for fact in entry.facts:
-            if fact.get("id") not in names or fact["f"] not in _GRAPH_FACTS:
+            if fact.get("id") not in names or fact["f"] not in GRAPH_FACTS:
                 continue
             if fact["f"].endswith(".drop"):
                 if fact["id"] == id:

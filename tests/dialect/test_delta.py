@@ -21,7 +21,7 @@ def grown(documents: list[str]) -> GraphStore:
 
 
 @given(st.lists(strategies.documents(), max_size=6), st.lists(strategies.documents(), max_size=6))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=45, deadline=None)
 def test_applying_a_diff_gives_the_other_graph(first: list[str], second: list[str]) -> None:
     a, b = grown(first), grown(first[:3] + second)
     lines = diff(diff_rows(a.graph), diff_rows(b.graph))
@@ -31,7 +31,7 @@ def test_applying_a_diff_gives_the_other_graph(first: list[str], second: list[st
 
 
 @given(strategies.fields(), strategies.fields())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=45, deadline=None)
 def test_a_diff_carries_any_value(old: dict[str, str], new: dict[str, str]) -> None:
     base = "+ TSK [A]\n+ TSK [B]\n+ E1 [A] --(owns)--> [B]\nLAW01"
     a, b = GraphStore(base), GraphStore(base)

@@ -121,7 +121,7 @@ def test_a_column_inside_quotes_is_not_a_fields_column() -> None:
 
 
 @given(st.lists(st.one_of(strategies.lines(), st.text(st.characters(codec="utf-8"), max_size=40)), max_size=6))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_line_is_an_op_or_a_problem_or_says_nothing(lines: list[str]) -> None:
     lines = [line.replace("\n", " ").removeprefix("\ufeff") for line in lines]
     batch = parse_document("\n".join(lines))

@@ -24,6 +24,7 @@ from pinfold import Memory, call_key, limits
 from pinfold.doors.mcp import INSTRUCTIONS, Door, build_server, tools_of
 from pinfold.errors import Refused
 from pinfold.operations import BY_TOOL, TABLE, TOOLSETS, listed
+from pinfold.operations.graph import _brief
 
 ERAS = ("legacy", "2026-07-28")
 WAIT_S = 20.0
@@ -90,8 +91,26 @@ EXAMPLES: list[tuple[str, dict[str, Any]]] = [
     ("drop", {"keys": ["a"]}),
     ("forget", {"prefix": "w"}),
     ("flush", {}),
+    ("mutate", {"text": "+ TSK [NEW:a] ; goal=ship\n+ NPC [NEW:b] ; role=helper\n+ [NEW:b] --(helps)--> [NEW:a]"}),
+    ("mutate", {"text": "~ [TSK1] ; goal=land", "if_seq": 100}),
+    ("add", {"wire_lines": ["+ TSK [NEW] ; goal=rest"]}),
+    ("update", {"wire_lines": ["~ [TSK2] ; status=open", "- TSK2"]}),
+    ("pin_map", {"anchor": ["TSK1"]}),
+    ("query_warm", {"anchor": "TSK1", "depth": 1}),
+    ("query_walk", {"anchor": "TSK1"}),
+    ("read_get", {"ids": ["TSK1", "TSK9"]}),
+    ("read_list", {"tag": "TSK", "where": ["goal=la*"]}),
+    ("add", {"wire_lines": ["SCHEMA TSK ; fields=goal status", "SCHEMA NPC ; fields=role"]}),
+    ("schema", {}),
+    ("housekeep", {"bucket": "orphans"}),
+    ("diff", {"a": 1}),
+    ("undo", {"seq": "LAST"}),
+    ("session_fork", {"name": "fork"}),
+    ("session_save", {"file": "saved.txt"}),
+    ("session_load", {"file": "saved.txt"}),
     ("session_list", {}),
     ("session_close", {}),
+    ("session_open", {"ttl": 60, "map_lines": ["@CLM: id|type|code"], "seed_lines": ["+ CLM [C1] ; type=fact"]}),
 ]
 """One call of every tool at least, in an order that works."""
 
@@ -122,16 +141,38 @@ def satisfies(answer: Any, shape: tuple[dict[str, Any], set[str]]) -> bool:
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_every_tool_answers_with_the_fields_its_row_names(era: str) -> None:
+def test_every_tool_answers_with_the_fields_its_row_names(era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PINFOLD_FILES", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
     async def work(to: Talk) -> None:
         for tool, arguments in EXAMPLES:
+            if tool == "undo":
+                arguments = {"seq": next(row["seq"] for row in (await to.ask("log"))["entries"] if "patched TSK1" in row["changes"])}
+            row = BY_TOOL[tool]
+            if row.mcp_text is not None:
+                shown = (await to.raw(tool, arguments)).content[0].text
+                assert shown and (row.mcp_text is not _brief or {"seq"} <= set(json.loads(shown)) <= {"seq", "minted", "lines", "dropped", "warnings"}), shown
+                continue
             answer = await to.ask(tool, **arguments)
-            told = BY_TOOL[tool].result
+            told = row.result
             assert any(satisfies(answer, shape) for shape in fields_of(told)), f"{tool}: {answer} is not {told}"
 
     talk(work, era)
     names = {row.mcp for row in TABLE if row.mcp}
     assert {tool for tool, _ in EXAMPLES} >= names, "a tool without an example here"
+
+
+def test_a_server_names_only_files_in_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PINFOLD_FILES", str(tmp_path / "inside"))
+
+    async def work(to: Talk) -> None:
+        await to.ask("set", key="a", value="1")
+        for file in (str(tmp_path / "outside.txt"), str(tmp_path / "inside" / ".." / "outside.txt"), "/etc/passwd"):
+            for tool in ("session_save", "session_load"):
+                assert (await to.refused(tool, file=file))["code"] == "outside_roots"
+
+    talk(work)
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -156,7 +197,9 @@ def test_every_toolset_lists_its_rows_and_every_name_is_callable_in_each(era: st
 
 def test_reading_tools_say_so_and_peek_which_can_claim_does_not() -> None:
     hints = {tool.name: tool.annotations for tool in tools_of("all")}
-    assert {name for name, hint in hints.items() if hint.read_only_hint} == {"memory_status", "session_list", "log", "keys"}
+    assert {name for name, hint in hints.items() if hint.read_only_hint} == {
+        "memory_status", "session_list", "log", "keys", "pin_map", "query_walk", "read_get", "read_list", "schema", "diff", "session_save",
+    }  # fmt: skip
     assert hints["set"].idempotent_hint and hints["flush"].destructive_hint and not hints["peek"].destructive_hint
 
 

@@ -10,7 +10,7 @@ from pinfold.dialect.format import format_value
 from pinfold.dialect.parse import parse_document
 from pinfold.errors import DocumentRefused, Refused
 from pinfold.recall.pinmap import PinMap, etag_seq, pin_map
-from pinfold.recall.tokens import estimate
+from pinfold.recall.tokens import estimate, o200k_counter
 from pinfold.testing import strategies
 from pinfold.testing.graphs import GraphStore
 
@@ -199,3 +199,10 @@ def test_newer_rows_come_before_older_ones_at_the_same_distance() -> None:
     store = GraphStore("+ TSK [T1]\n" + "\n".join(f"+ N [N{i}] ; text={'filler ' * 20}\n+ [T1] --(has)--> [N{i}]" for i in range(30)))
     store.mutate("~ [N11] ; fresh=yes")
     assert shown(store, "T1", budget_tokens=200).ids[1] == "N11"
+
+
+def test_an_exact_counter_counts_exactly_and_is_named() -> None:
+    bpe = pytest.importorskip("bpe_openai")
+    got = shown(town(2), "T1", budget_tokens=400, count=o200k_counter(), counter="o200k")
+    assert got.tokens == len(bpe.get_encoding("o200k_base").encode(got.text + "\n")) <= 400
+    assert "/400 o200k" in got.text

@@ -44,7 +44,7 @@ def check(graph: Graph) -> None:
 
 
 @given(st.lists(strategies.documents(), max_size=8))
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_after_any_documents_indexes_agree_snapshots_are_equal_and_replay_gives_the_same(documents: list[str]) -> None:
     store = GraphStore()
     for document in documents:

@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold import limits
+from pinfold.dialect.parse import parse_document
 from pinfold.errors import DocumentRefused
-from pinfold.state.mutate import add_exact, parse_ttl_ms
+from pinfold.state.mutate import add_exact, decide_mutate, parse_ttl_ms
 from pinfold.testing import strategies
 from pinfold.testing.graphs import GraphStore
 
@@ -66,6 +67,20 @@ def test_no_value_ever_acts_and_what_is_printed_pastes_back_refused(value: str) 
     pasted = "\n".join(store.lines())
     found = codes(store, pasted)
     assert set(found) == {"present_on_mutate"} and len(found) == 4
+
+
+@given(strategies.documents())
+@settings(max_examples=80, deadline=None)
+def test_a_document_may_be_decided_again(text: str) -> None:
+    store = GraphStore(BASE)
+    batch = parse_document(text + "\n+ TSK [again] ; prio=1\n~ [again] ; prio+=1\n+ [again] --(owns)--> [M1] ; w=1\n~ [again] --(owns)--> [M1] ; w+=1")
+    outcomes: list[object] = []
+    for _ in range(2):
+        try:
+            outcomes.append(decide_mutate(store.graph, store.schema, batch, now_ms=1))
+        except DocumentRefused as refused:
+            outcomes.append(refused.problems)
+    assert outcomes[0] == outcomes[1]
 
 
 def test_a_present_line_is_answered_with_the_line_that_was_meant() -> None:

@@ -16,7 +16,7 @@ def text_of(store: GraphStore, *slots: dict[str, str]) -> str:
 
 
 @given(st.lists(strategies.documents(), max_size=6), st.lists(strategies.values(), max_size=3), st.sampled_from((None, "ada", "x ; y\n# z")))
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_saved_session_is_loaded_equal(documents: list[str], values: list[str], actor: str | None) -> None:
     store = GraphStore("SCHEMA relations ; names=owns next memberOf\nSCHEMA TSK ; fields=id goal status prio n _k")
     store.append([{"f": "node.put", "id": "kept", "kind": "TSK", "fields": {}, "inputs": ["ü", 1]}])

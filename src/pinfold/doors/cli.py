@@ -150,10 +150,11 @@ def _row_of(rest: list[str]) -> tuple[str, Operation, list[str]]:
     pair = _verb_first(rest[1:])
     two = f"{verb} {pair[0]}" if pair else verb
     for row in TABLE:
-        if verb in row.cli:
-            return verb, row, rest[1:]
         if two in row.cli:
             return two, row, pair[1:]
+    for row in TABLE:
+        if verb in row.cli:
+            return verb, row, rest[1:]
     from pinfold.doors.help import unknown_verb
 
     raise unknown_verb(verb, pair[0] if pair else "")
@@ -231,7 +232,7 @@ def show(row: Operation, result: Any, common: Common, name: str) -> None:
     status = result.get("status")
     if status == "pending":
         left_s = result.get("lease_left_s")
-        say(f"pending: {name} is being worked on" + ("" if left_s is None else f", its lease ends in {left_s:g}s unless renewed"))
+        say(f"pending: {name} is being worked on" + ("" if left_s is None else f", its lease ends in {left_s:.{0 if left_s >= 10 else 3}f}s unless renewed"))
     elif status == "rejected":
         say(f"rejected: {name}: {result.get('reason')}")
     elif status == "unknown" or result.get("hit") is False:

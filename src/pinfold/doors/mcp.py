@@ -97,7 +97,8 @@ class Door:
 
         arguments = dict(arguments)
         given = arguments.pop("session_id", None)
-        call = Call(self.memory, None if row.store else self._session_id(given), roots=self.roots)
+        named = None if given is None or row.store else self._session_id(given)
+        call = Call(self.memory, named, default_session=lambda: self._session_id(None), roots=self.roots)
         wait_s = _bounded_wait(arguments)
         changes = row.changes(arguments)
         if not row.store and not row.slow and not changes and call.session_id in self.memory._sessions:

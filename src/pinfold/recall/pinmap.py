@@ -13,7 +13,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from hashlib import blake2b
 from math import log2
 
 import msgspec
@@ -21,6 +20,7 @@ import msgspec
 from pinfold import limits
 from pinfold.dialect.delta import format_delta
 from pinfold.dialect.format import format_cut, format_document, format_footer, format_value
+from pinfold.entry import blake2b
 from pinfold.errors import Refused
 from pinfold.recall.tokens import line_tokens
 from pinfold.recall.walk import check_anchor, check_reading, is_clipped, steps

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from importlib import import_module
 from operator import mul
 
 from pinfold.errors import ConfigurationError, Refused
@@ -102,18 +103,23 @@ def estimate(text: str) -> int:
     return -int(-raw(text) * MARGIN // 1)
 
 
-def counter_of(name: str) -> Callable[[str], float]:
-    """Return what counts the tokens a line and its newline add: "est", or "o200k" exactly (extra `tokens`).
+def o200k_counter() -> Callable[[str], float]:
+    """Return an exact counter for pin_map(count=…, counter="o200k"): tokens of a line and its newline.
 
-    Raises Refused `bad_argument`, ConfigurationError where the extra is missing.
+    A token never spans a line end and what follows it, so lines add up. Raises ConfigurationError without bpe-openai.
     """
+    try:
+        bpe_openai = import_module("bpe_openai")
+    except ImportError as error:
+        raise ConfigurationError("the exact counter needs bpe-openai", hint="pip install 'pinfold[tokens]'") from error
+    encode = bpe_openai.get_encoding("o200k_base").encode_ordinary
+    return lambda line: float(len(encode(line + "\n")))
+
+
+def counter_of(name: str) -> Callable[[str], float]:
+    """Return a counter by its name: "est", or "o200k" for exact tokens. Raises Refused `bad_argument`, ConfigurationError."""
     if name == "est":
         return line_tokens
-    if name != "o200k":
-        raise Refused(f"there is no counter {name!r}", code="bad_argument", hint="est, or o200k")
-    try:
-        import bpe_openai
-    except ImportError as error:
-        raise ConfigurationError("the exact counter is not installed", code="missing_extra", hint="pip install 'pinfold[tokens]'") from error
-    encoding = bpe_openai.get_encoding("o200k_base")
-    return lambda line: float(len(encoding.encode(line + "\n")))
+    if name == "o200k":
+        return o200k_counter()
+    raise Refused(f"there is no counter {name!r}", code="bad_argument", hint="est, or o200k")

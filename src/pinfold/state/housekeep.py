@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pinfold import limits
 from pinfold.entry import Fact
-from pinfold.state.graph import Edge, Graph, Law, Node
+from pinfold.state.draft import Draft
+from pinfold.state.graph import Graph, Law, Node
+from pinfold.state.schema import Schema
 
 
-def drop_rows(graph: Graph, ids: Iterable[str]) -> list[Fact]:
-    """Return facts that drop these rows, each node with its edges; every row once, edges first."""
-    edges: dict[str, None] = {}
-    nodes: list[Fact] = []
-    for id in dict.fromkeys(ids):
+def drop_rows(graph: Graph, schema: Schema, ids: Iterable[str], now_ms: int) -> tuple[list[Fact], list[str]]:
+    """Return facts that drop these rows, each node with its edges, and the ids that go, in order."""
+    draft = Draft(graph, schema, now_ms)
+    for id in ids:
         row = graph.row(id)
-        if isinstance(row, Edge):
-            edges[row.id] = None
-        elif isinstance(row, Node):
-            edges.update((edge.id, None) for edge in graph.edges_of(row.id))
-            nodes.append({"f": "node.drop", "id": row.id})
-        elif isinstance(row, Law):
-            nodes.append({"f": "law.drop", "id": row.id})
-    return [*({"f": "edge.drop", "id": id} for id in edges), *nodes]
+        if row is not None and id not in draft.rows:
+            draft.remove(row)
+    return draft.facts(), draft.dropped()
 
 
-def decide_expire(graph: Graph, now_ms: int, limit: int) -> list[Fact]:
-    """Return facts that drop up to limit rows whose time is over."""
+def decide_expire(graph: Graph, schema: Schema, *, now_ms: int, limit: int = limits.HOUSEKEEP_PER_TURN) -> tuple[list[Fact], list[str]]:
+    """Return the facts that remove rows whose time is over, earliest first, and what goes: at most limit rows and their edges."""
     if not graph.due or graph.due[0][0] > now_ms:
-        return []
-    return drop_rows(graph, graph.expired(now_ms, limit))
+        return [], []
+    return drop_rows(graph, schema, graph.expired(now_ms, limit), now_ms)
 
 
 # --- housekeeping when asked ----------------------------------------------------------------------------------------
@@ -59,7 +56,7 @@ def find_rows(graph: Graph, bucket: str, kind: str | None, now_ms: int) -> list[
     return found
 
 
-def decide_prune(graph: Graph, bucket: str, kind: str | None, now_ms: int) -> list[Fact]:
+def decide_prune(graph: Graph, schema: Schema, bucket: str, kind: str | None, now_ms: int) -> tuple[list[Fact], list[str]]:
     """Return facts that drop what may go of a bucket: past its time, or transient and old; never fresh or persistent rows."""
     ids = []
     for id in find_rows(graph, bucket, kind, now_ms):
@@ -70,4 +67,4 @@ def decide_prune(graph: Graph, bucket: str, kind: str | None, now_ms: int) -> li
         is_old = row.get("recycle") in _TRANSIENT and now_ms - row.mark[1] > ORPHAN_AGE_MS
         if is_due or is_old or bucket == "recyclable":
             ids.append(id)
-    return drop_rows(graph, ids)
+    return drop_rows(graph, schema, ids, now_ms)

@@ -228,7 +228,7 @@ class _Document(Draft):
         if plain and _MEANT.isdisjoint(fields) and "" not in fields.values():
             # The common line: nothing in it can be wrong.
             id, number = self._mint(kind)
-            self.enter(Work("node", id, fields, op.line, NEW_BORN + self.created, None, kind, "", "", "", number))
+            self.enter(Work("node", id, fields.copy(), op.line, NEW_BORN + self.created, None, kind, "", "", "", number))
             self.unlabelled += 1
             self.minted[f"#{self.unlabelled}"] = id
             return
@@ -386,8 +386,9 @@ class _Document(Draft):
                 self._problem(op, column_of(op.text, "recycle"), "bad_recycle", f"recycle={recycle} is not known", f"it is one of {', '.join(RECYCLE)}")
         if "ttl" in fields or "expires" in fields:
             fields = self._expiry(op, dict(fields), old)
-        if old is None and not all(fields.values()):
-            fields = {key: value for key, value in fields.items() if value}
+        if old is None:
+            # Always the row's own: a later line may patch it, and the document may be decided again.
+            return {key: value for key, value in fields.items() if value}
         return fields
 
     def _expiry(self, op: Op, fields: dict[str, str], old: dict[str, str] | None) -> dict[str, str]:

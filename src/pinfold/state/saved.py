@@ -33,10 +33,11 @@ _NOTE = "# pinfold "
 
 
 class Saved(msgspec.Struct):
-    """What a saved session holds. slots: the fields of each SLOT line, in order."""
+    """What a saved session holds. head: the fields of its first note; slots: those of each SLOT line, in order."""
 
     session: str
     seq: int
+    head: dict[str, str]
     graph: Graph
     schema: Schema
     slots: list[dict[str, str]]
@@ -47,11 +48,13 @@ def is_saved(text: str) -> bool:
     return text.removeprefix("\ufeff").startswith(HEAD)
 
 
-def format_saved(graph: Graph, schema: Schema, *, session: str, seq: int, slots: Iterable[Mapping[str, str]] = ()) -> Iterator[str]:
-    """Yield the lines of a session's file, without line ends."""
+def format_saved(
+    graph: Graph, schema: Schema, *, session: str, seq: int, more: Mapping[str, str] | None = None, slots: Iterable[Mapping[str, str]] = ()
+) -> Iterator[str]:
+    """Yield the lines of a session's file, without line ends. more: what else its head says."""
     yield HEAD
     head = {"session": session, "seq": str(seq), "graph_seq": str(graph.seq), "schema_seq": str(schema.seq), "born": str(graph.born)}
-    yield _NOTE + format_fields(head)
+    yield _NOTE + format_fields({**head, **(more or {})})
     if graph.counters:
         yield f"{_NOTE}counters ; {format_fields((k, str(v)) for k, v in graph.counters.items())}"
     if graph.long_digits:
@@ -121,7 +124,7 @@ def parse_saved(text: str) -> Saved:
     try:
         schema = _schema(batch.ops, head, kinds)
         graph = _graph(batch.ops, head, tables, notes)
-        return Saved(head.get("session", ""), int(head["seq"]), graph, schema, slots)
+        return Saved(head.get("session", ""), int(head["seq"]), head, graph, schema, slots)
     except (KeyError, ValueError, TypeError) as error:
         raise refuse([Problem(1, 1, "parse_error", f"the file is damaged: {error!r}", "save it again")]) from error
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -167,6 +166,8 @@ def derive_id(kind: str, locator: str) -> str:
     head = f"{kind}_"
     if plain == locator and len(head) + len(plain) <= ID_CHARS:
         return head + plain
+    from hashlib import sha256  # OpenSSL: not at every start
+
     digest = sha256(locator.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"{head}{plain[: ID_CHARS - _LOSSY_TAIL - len(head)]}_{digest}"
 

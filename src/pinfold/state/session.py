@@ -141,7 +141,7 @@ def apply(state: SessionState, entry: Entry, entry_hash: bytes) -> None:
 def decide_housekeep(state: SessionState, now_ms: int) -> list[Fact]:
     """Return the facts that ride along with a write: what expired or was settled long ago goes, a bounded number at a time."""
     facts = promise_rules.decide_housekeep(state.silo, state.promises, now_ms)
-    expired = decide_expire(state.graph, now_ms, limits.HOUSEKEEP_PER_TURN)
+    expired, _ = decide_expire(state.graph, state.schema, now_ms=now_ms)
     return [*facts, *expired] if expired else facts
 
 

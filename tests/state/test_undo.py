@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.errors import DocumentRefused, Refused
-from pinfold.state.history import decide_expire, decide_undo
+from pinfold.state.housekeep import decide_expire
+from pinfold.state.undo import decide_undo
 from pinfold.testing import strategies
 from pinfold.testing.graphs import GraphStore
 

@@ -1,4 +1,4 @@
-"""Going back and cleaning up: decide_undo, decide_expire. Pure, and through the same draft as every other change.
+"""Going back: decide_undo. Pure, and through the same draft as every other change.
 
 Undoing is a change like any other: a new entry that gives the rows of an old one the content they had before it. It is
 refused, with names, where something later rests on what would go.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pinfold import limits
 from pinfold.entry import Fact
 from pinfold.errors import Refused
 from pinfold.state.draft import NEW_BORN, Draft, Work
@@ -16,16 +15,6 @@ from pinfold.state.graph import Edge, Graph, Law, Node
 from pinfold.state.schema import Schema
 
 GRAPH_FACTS = frozenset({"node.put", "node.drop", "edge.put", "edge.drop", "law.put", "law.drop"})
-
-
-def decide_expire(graph: Graph, schema: Schema, *, now_ms: int, limit: int = limits.HOUSEKEEP_PER_TURN) -> tuple[list[Fact], list[str]]:
-    """Return the facts that remove rows whose time is over, earliest first, and what goes: at most limit rows and their edges."""
-    draft = Draft(graph, schema, now_ms)
-    for id in graph.expired(now_ms, limit):
-        row = graph.row(id)
-        if row is not None and id not in draft.rows:
-            draft.remove(row)
-    return draft.facts(), draft.dropped()
 
 
 def decide_undo(graph: Graph, schema: Schema, before: Graph, facts: Iterable[Fact], *, seq: int, now_ms: int) -> tuple[list[Fact], list[str]]:
