@@ -9,7 +9,7 @@ Faults, each with its rate in `RATES`:
     crash_after      the process dies after the append: written, never acknowledged
     fail_before      the append fails and says so; the process lives on
     reply_lost       the append is durable, its reply is an error with maybe_applied; the process lives on
-    duplicate        the append is delivered twice; either reply may be the one that arrives
+    duplicate        the append is delivered twice; the second delivery must change nothing
     race             another engine does something between an engine's decision and its append, or while it loads
     stale_hint       version() answers what it answered before, although somebody appended
     lost_wake_up     wait() answers False although there is something to read
@@ -122,8 +122,8 @@ class FaultyJournal(MemoryJournal):
         self,
         inner: MemoryJournal,
         clock: Callable[[], int],
-        dice: random.Random,
-        rates: Mapping[str, float],
+        dice: random.Random | None = None,
+        rates: Mapping[str, float] = {},
         interfere: Callable[[], None] = lambda: None,
         met: Counter[str] | None = None,
     ) -> None:
@@ -131,7 +131,7 @@ class FaultyJournal(MemoryJournal):
         self._clock = clock
         self._kept = inner._kept
         self._changed = inner._changed
-        self._dice = dice
+        self._dice = dice or random.Random(0)
         self._rates = dict(rates)
         self._interfere = interfere
         self._told: int | None = None
@@ -166,7 +166,7 @@ class FaultyJournal(MemoryJournal):
         reply = self._inner.append(session, after, after_hash, records, blobs)
         self._own += reply is None
         if self._strikes("duplicate"):
-            reply = self._dice.choice([reply, self._inner.append(session, after, after_hash, records, blobs)])
+            self._inner.append(session, after, after_hash, records, blobs)
         if self._strikes("crash_after"):
             raise Crashed
         if self._strikes("reply_lost"):
@@ -267,7 +267,7 @@ class Process:
         history = self.history
         self.held, self.waiting = [], []
         self.journal = FaultyJournal(history.inner, self.wall, history.dice, history.rates, lambda: history.interfere(self), history.met)
-        self.memory = Memory(journal=self.journal, background=False, actor=f"p{self.number}")
+        self.memory = Memory(journal=self.journal, background=False)  # no actor: two may write byte for byte the same
         self.memory._engine = Engine(self.journal, self.history.clock.monotonic, background=False)
         self.session = self.memory.session(history.NAME)
 
