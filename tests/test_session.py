@@ -722,6 +722,7 @@ def test_what_ended_long_ago_is_purged(timed, clock):
 def test_options_are_checked_and_kept(memory):
     assert refusal(lambda: memory.session("work", silo_size=0)).code == "bad_option"
     assert refusal(lambda: memory.session("work", ttl_s=-1)).code == "bad_ttl"
+    assert refusal(lambda: memory.session("work", promote_after=2**70)).code == "bad_option"
     for bad in ("", "a/b", "ä", "x" * 129, "a@2", None):
         assert refusal(lambda bad=bad: memory.session(bad)).code == "bad_session_name"
     memory.session("work", silo_size=5)

@@ -259,6 +259,7 @@ class Process:
         self.history = history
         self.number = number
         self.wall = history.clock.wall()
+        self.refusal: Refused | None = None
         self.held: list[Held] = []
         self.waiting: list[tuple[str, Waiter]] = []
         self.open()
@@ -313,7 +314,6 @@ class History:
         self.refused: set[str | bytes] = set()
         self.tokens: dict[tuple[str, int], str] = {}
         self.requests: list[Request] = []
-        self.refusal: Refused | None = None
         self.serial = 0
         self.steps = steps
         self.busy: list[Process] = []
@@ -364,7 +364,7 @@ class History:
 
     def _act(self, process: Process, run: Callable[[Process], Any], value: str | bytes | None = None) -> Any:
         """Run one operation; note what became of it. None where it failed or was refused."""
-        self.refusal = None
+        process.refusal = None
         try:
             answer = run(process)
         except Crashed:
@@ -373,7 +373,7 @@ class History:
             return None
         except Refused as refused:
             self.observe()
-            self.refusal = refused
+            process.refusal = refused
             if value is not None:
                 self.refused.add(value)
             if refused.code == "session_ended":
@@ -497,14 +497,14 @@ class History:
         settled = self._act(process, lambda p: p.session.fulfil(key, value, token=token), known)
         if settled is not None:
             self._stands(process, key, known, settled.index)
-        elif known in self.refused and process.session is session and self.refusal is not None and self.refusal.code != "session_ended":
+        elif known in self.refused and process.session is session and process.refusal is not None and process.refusal.code != "session_ended":
             state = self._oracle(session._id).state
             try:
                 rules._held(state.silo, state.promises, key, token, process.now_ms())
             except Refused as refused:
-                _must(refused.code == self.refusal.code, f"fulfil of {key} was refused with {self.refusal.code}, the journal says {refused.code}")
+                _must(refused.code == process.refusal.code, f"fulfil of {key} was refused with {process.refusal.code}, the journal says {refused.code}")
             else:
-                raise InvariantBroken(f"fulfil of {key} was refused with {self.refusal.code}, the journal would have it")
+                raise InvariantBroken(f"fulfil of {key} was refused with {process.refusal.code}, the journal would have it")
 
     def renew(self, process: Process) -> None:
         held = [h for h in process.held if h.journal_id == process.session._id]
