@@ -178,8 +178,8 @@ class FaultyJournal(MemoryJournal):
             self._told = self._inner.version(session) - self._own  # as in SQLite, one's own commits change nothing
         return self._told
 
-    def load_snapshots(self, session: str) -> list[Snapshot]:
-        found = super().load_snapshots(session)
+    def load_snapshots(self, session: str, limit: int | None = None) -> list[Snapshot]:
+        found = super().load_snapshots(session, limit)
         if self._strikes("race"):
             self._interfere()
         return found
@@ -229,7 +229,7 @@ class Oracle:
                 _must(fact["l"] >= (before.lease_until_ms or 0), f"entry {entry.seq}: renewing {key} shortened its lease")
             else:
                 _must(fact["t"] > promises.last_token, f"entry {entry.seq}: token {fact['t']} of {key} does not rise")
-                _must(before is None or not before.is_held(entry.at_ms), f"entry {entry.seq}: {key} was claimed while somebody held it")
+                _must(before is None or not _is_held(before, entry.at_ms), f"entry {entry.seq}: {key} was claimed while somebody held it")
                 _must(silo.live(key, entry.at_ms) is None, f"entry {entry.seq}: {key} was claimed although its value is there")
         elif name == "promise.put" and fact.get("t"):
             settles = before is not None and before.status == rules.PENDING and before.token == fact["t"]
@@ -616,6 +616,11 @@ class History:
         for request in self.requests:
             if request.value is not None and len(self.oracles) == 1:
                 _must(written[request.value] <= 1, f"{request.request_id} was applied {written[request.value]} times")
+
+
+def _is_held(promise: rules.Promise, now_ms: int) -> bool:
+    """The rule of a lease once more, in other words than the state's own."""
+    return promise.status == rules.PENDING and not (promise.lease_until_ms is not None and promise.lease_until_ms <= now_ms)
 
 
 def run_history(seed: int, engines: int = 3, steps: int = 120, rates: Mapping[str, float] = RATES) -> Report:
