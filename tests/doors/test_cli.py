@@ -253,6 +253,8 @@ def test_a_ttl_ends_the_value() -> None:
         (["drop"], "nothing was named"),
         (["peek", "k", "--store", "nonsense"], "bad_url"),
         (["once", "k"], "the command is missing"),
+        (["once", "k", "make", "all"], "'make all' must stand after `--`"),
+        (["once", "--", "make"], "one KEY"),
         (["completion", "tcsh"], "name one shell"),
         (["where", "there"], "one word too many"),
     ],

@@ -163,6 +163,29 @@ def test_python_joins_a_command_and_learns_how_it_failed(tmp_path: Path) -> None
     assert owner.returncode == 3
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs named pipes")
+def test_whoever_waits_gets_a_failures_status_and_last_line_and_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    from pinfold.journal.sqlite import SqliteJournal
+
+    owner = _owner(tmp_path / "gate", "sys.stderr.write('boom\\n'); sys.exit(3)")
+    opener = threading.Thread(target=_open, args=(tmp_path / "gate",))
+    real_wait = SqliteJournal.wait
+
+    def wait(journal: SqliteJournal, session: str, after: int, timeout_s: float) -> bool:
+        if not opener.ident:
+            opener.start()  # not before somebody waits
+        return real_wait(journal, session, after, timeout_s)
+
+    monkeypatch.setattr(SqliteJournal, "wait", wait)
+    ran = run("once", "k", "--", *_counted(tmp_path, "print('second')"))
+    opener.join()
+    owner.communicate(timeout=60)
+    assert (ran.status, ran.out, _runs(tmp_path)) == (3, b"", 0)
+    assert "exit 3: boom" in ran.err
+
+
 def test_a_shared_failure_has_the_owners_status_and_last_line() -> None:
     from pinfold.doors.once import _shared_failure
 

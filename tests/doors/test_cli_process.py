@@ -130,3 +130,28 @@ def test_a_store_of_a_path_with_spaces_and_marks_works(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/with space & 100%.db"
     assert process("set", "k", "v", "--store", store).status == 0
     assert process("peek", "k", "--store", store).out == b"v"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("pinfold pe", "peek"),
+        ("pinfold session re", "restore resume"),
+        ("pinfold set k --json-v", "--json-value"),
+        ("pinfold session open --silo", "--silo-size"),
+    ],
+)
+def test_bash_completes_verbs_and_flags(words: str, offered: str, tmp_path: Path) -> None:
+    (tmp_path / "completion").write_bytes(run("completion", "bash").out)
+    asking = f'source {tmp_path}/completion; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _pinfold; echo "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "--norc", "-c", asking], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.strip(), done.stderr) == (offered, "")
+
+
+def test_a_closed_stdout_is_no_crash() -> None:
+    if shutil.which("bash") is None:
+        pytest.skip("needs bash")
+    done = subprocess.run(["bash", "-c", '"$0" -m pinfold set k v >&-', sys.executable], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert run("peek", "k").out == b"v"

@@ -58,6 +58,5 @@ def test_the_checks_see_a_rule_that_grants_a_claim_twice(monkeypatch):
     from pinfold.state import promises
 
     monkeypatch.setattr(promises.Promise, "is_held", lambda self, now_ms: False)
-    with pytest.raises(InvariantBroken):
-        for seed in range(20):
-            run_history(seed)
+    with pytest.raises(InvariantBroken, match="was claimed while somebody held it"):
+        run_history(1)

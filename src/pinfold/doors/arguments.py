@@ -48,13 +48,17 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, verb: str, usage: str, description: str) -> None:
         super().__init__(prog=f"pinfold {verb}", usage=f"pinfold {verb} {usage}".rstrip(), description=description, add_help=False, allow_abbrev=False)
         self.verb = verb
-        common = self.add_argument_group("flags of every command")
+        self._common = common = self.add_argument_group("flags of every command")
         common.add_argument("--session", metavar="NAME", help="the session; by default this folder's, see `pinfold where`")
         common.add_argument("--store", metavar="URL", help="the store; by default $PINFOLD_STORE, else the user's data folder")
         common.add_argument("--actor", "--agent", metavar="NAME", help="who writes, for the log; by default $PINFOLD_ACTOR")
         common.add_argument("--json", action="store_true", help="print one JSON document")
         common.add_argument("--fail-on-miss", action="store_true", help="exit with 1 at a miss or an empty answer")
         common.add_argument("-h", "--help", action="store_true", help="print this text")
+
+    def format_help(self) -> str:
+        self._action_groups.sort(key=lambda group: group is self._common)  # what is special to the verb comes first
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message.removeprefix("argument "), hint=f"pinfold {self.verb} --help")

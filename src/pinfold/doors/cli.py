@@ -144,17 +144,13 @@ def load_lean() -> None:
 
 def _row_of(rest: list[str]) -> tuple[str, Operation, list[str]]:
     """Return (verb, row, words after the verb). Raises UsageError with the nearest verbs."""
-    from pinfold.operations import TABLE
+    from pinfold.operations import row_of_verb
 
     verb = rest[0]
     pair = _verb_first(rest[1:])
-    two = f"{verb} {pair[0]}" if pair else verb
-    for row in TABLE:
-        if two in row.cli:
-            return two, row, pair[1:]
-    for row in TABLE:
-        if verb in row.cli:
-            return verb, row, rest[1:]
+    found = row_of_verb(verb, pair[0] if pair else "")
+    if found is not None:
+        return *found, rest[1:] if found[0] == verb else pair[1:]
     from pinfold.doors.help import unknown_verb
 
     raise unknown_verb(verb, pair[0] if pair else "")
@@ -232,7 +228,7 @@ def show(row: Operation, result: Any, common: Common, name: str) -> None:
     status = result.get("status")
     if status == "pending":
         left_s = result.get("lease_left_s")
-        say(f"pending: {name} is being worked on" + ("" if left_s is None else f", its lease ends in {left_s:g}s unless renewed"))
+        say(f"pending: {name} is being worked on" + ("" if left_s is None else f", its lease ends in {left_s:.{0 if left_s >= 10 else 3}f}s unless renewed"))
     elif status == "rejected":
         say(f"rejected: {name}: {result.get('reason')}")
     elif status == "unknown" or result.get("hit") is False:

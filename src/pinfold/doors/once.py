@@ -53,6 +53,8 @@ def run_once(words: Sequence[str]) -> int:
         write(f"{parser.format_help()}\nA failing command is not kept. pinfold's own failures: 120 to 125.\n")
         return 0
     keys, command = bare[:before], bare[before:]
+    if len(keys) > 1 and not command:
+        raise UsageError(f"the command {' '.join(keys[1:])!r} must stand after `--`", hint="pinfold once KEY -- COMMAND…")
     if len(keys) != (0 if flags.tool is not None else 1):
         raise UsageError("name the work by one KEY, or by --tool and --arguments", hint="pinfold once KEY -- COMMAND…")
     if not command:

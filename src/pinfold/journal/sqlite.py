@@ -83,6 +83,8 @@ class SqliteJournal:
         db: sqlite3.Connection | None = None
         try:
             db = self._connect()
+            if not self.read_only:
+                db.execute(f"PRAGMA synchronous = {'FULL' if self.durability == 'full' else 'NORMAL'}")
             self._check_format(db)
         except BaseException as error:
             if db is not None:
@@ -123,10 +125,7 @@ class SqliteJournal:
         uri = f"{file_uri(os.path.abspath(self.path))}?mode={mode}"
         if self.read_only and not os.path.exists(self.path + "-wal") and not os.access(os.path.dirname(os.path.abspath(self.path)), os.W_OK):
             uri += "&immutable=1"  # no side files can be made there, and nobody is writing
-        db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=2.0)
-        if not self.read_only:
-            db.execute(f"PRAGMA synchronous = {'FULL' if self.durability == 'full' else 'NORMAL'}")
-        return db
+        return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=2.0)
 
     def _check_format(self, db: sqlite3.Connection) -> None:
         version, application = db.execute("PRAGMA user_version").fetchone()[0], db.execute("PRAGMA application_id").fetchone()[0]
