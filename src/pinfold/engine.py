@@ -246,18 +246,15 @@ class Replica:
                 record = encode_entry(entry)
                 seen, self.seen = self.seen, None  # until it is applied, nobody may take RAM for the journal
                 conflict = self.journal.append(self.id, self.state.seq, self.state.hash, [record], blobs or {})
-                rest: list[Record] = [] if conflict is None else conflict.missing[1:]
-                if conflict is None or (conflict.missing and conflict.missing[0].hash == record.hash):
-                    break  # the second: delivered twice, and what stands in the way is this very entry
-                if conflict.missing:
+                if conflict is None:
+                    break
+                if conflict.missing:  # even where it is byte for byte this entry, it is another writer's: two may claim in one ms
                     self._follow(conflict.missing)
                 else:
                     self._reload(after_conflict=True)
             else:
                 raise Busy(f"session {self.name!r}: {limits.TURN_ATTEMPTS} other writers were first", hint="try again")
             woken = self._apply(entry, record, cause)
-            if rest:
-                self._follow(rest)
             self.seen = seen
             if touched:
                 self.touches, self._touched_at = Touches(self.touches.last_used_ms), self.monotonic()

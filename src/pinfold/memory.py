@@ -107,7 +107,8 @@ class Memory:
         if target in living:
             raise Refused(f"a session {target!r} is alive", code="session_exists", hint="restore it under another name: --as NEW", session_id=target)
         numbers = sorted((incarnation_number(journal_id) for journal_id in self._journal.incarnations(name)), reverse=True)
-        ended = [n for n in numbers if load_state(self._journal, incarnation_id(name, n)).exists]
+        states = {n: load_state(self._journal, incarnation_id(name, n)) for n in numbers}
+        ended = [n for n, state in states.items() if state.exists and _ended_at(state, now_ms) is not None]
         if not ended:
             raise Refused(f"no session {name!r} is kept", code="no_such_session", hint="`session list --expired` names those that are", session_id=name)
         if target == name:

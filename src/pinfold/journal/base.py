@@ -4,6 +4,8 @@ Promises every backend keeps, proved by `pinfold.testing.journal_contract`:
 
 * `append` is atomic on (last seq, last hash): either all records are there, durable as promised, or none, and the
   conflict names what was missed;
+* a backend that sends an append again (a reply timed out) answers it by what became of the first, never as a conflict
+  with itself; it cannot go by the hash, since two writers may decide byte for byte the same: one of them must lose;
 * `read` never shows a gap or half a record; what `append` acknowledged survives the death of any process;
 * `version` changes whenever somebody else may have appended: a cheap reason to `read`, never the truth itself;
 * a blob is there before or with the record that names it;

@@ -125,6 +125,15 @@ class JournalContract:
         assert other.append("s", 0, GENESIS, second, {}) == Conflict(first)
         assert other.read("s", 0) == first
 
+    def test_of_two_writers_of_the_very_same_bytes_one_must_lose(self, journal: Journal, other: Journal) -> None:
+        same = chain(2)
+        assert journal.append("s", 0, GENESIS, same[:1], {}) is None
+        assert other.append("s", 0, GENESIS, same[:1], {}) == Conflict(same[:1])
+        assert other.append("s", 1, same[0].hash, same[1:], {}) is None
+        assert journal.append("s", 1, same[0].hash, same[1:], {}) == Conflict(same[1:])
+        assert journal.append("s", 1, same[0].hash, same[1:], blob_of(b"x")) == Conflict(same[1:])
+        assert journal.read("s", 0) == same
+
     def test_the_previous_hash_must_match_and_not_only_its_seq(self, journal: Journal) -> None:
         records = chain(2)
         append_all(journal, "s", records)
