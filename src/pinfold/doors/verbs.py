@@ -32,7 +32,7 @@ def run_where(words: Sequence[str]) -> int:
     common = read_plain("where", words, "The store, its file and size, and the session that is used here.")
     if common is None:
         return 0
-    from pinfold.journal.open import ENVIRONMENT, default_url, open_journal
+    from pinfold.journal.open import ENVIRONMENT, default_url, open_journal, store_bytes
 
     why = "--store" if common.store else f"${ENVIRONMENT}" if os.environ.get(ENVIRONMENT) else "the default"
     journal = open_journal(common.store or default_url())  # a handle: nothing is made or read yet
@@ -51,13 +51,6 @@ def run_where(words: Sequence[str]) -> int:
     return 0
 
 
-def store_bytes(path: str) -> int | None:
-    """Return the size of a SQLite store with its write-ahead log, None where there is none."""
-    if not os.path.exists(path):
-        return None
-    return sum(os.path.getsize(name) for name in (path, f"{path}-wal") if os.path.exists(name))
-
-
 def _session_here(common: Common) -> tuple[str | None, str]:
     from pinfold.doors.context import explain_session
 
@@ -73,6 +66,8 @@ def run_stat(words: Sequence[str]) -> int:
     common = read_plain("stat", words, "Sizes of the store and of every journal in it.")
     if common is None:
         return 0
+    from pinfold.journal.open import store_bytes
+
     with open_memory(common) as memory:
         infos = memory._journal.sessions()
         path = getattr(memory._journal, "path", None)

@@ -178,8 +178,8 @@ class FaultyJournal(MemoryJournal):
             self._told = self._inner.version(session) - self._own  # as in SQLite, one's own commits change nothing
         return self._told
 
-    def load_snapshots(self, session: str) -> list[Snapshot]:
-        found = super().load_snapshots(session)
+    def load_snapshots(self, session: str, limit: int | None = None) -> list[Snapshot]:
+        found = super().load_snapshots(session, limit)
         if self._strikes("race"):
             self._interfere()
         return found
