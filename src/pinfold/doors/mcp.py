@@ -284,12 +284,13 @@ def _serve(options: Any, wire: Wire) -> int:
     from concurrent.futures import ThreadPoolExecutor
 
     from pinfold.arguments import check_session_name
+    from pinfold.doors.context import default_actor
     from pinfold.errors import Broken, ConfigurationError, PinfoldError, Refused
     from pinfold.memory import Memory
 
     try:
         session = check_session_name(options.session) if options.session else None
-        memory = Memory(options.store, actor=options.actor or os.environ.get("PINFOLD_ACTOR") or None)
+        memory = Memory(options.store, actor=options.actor or default_actor())
     except PinfoldError as error:
         print(f"pinfold mcp: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigurationError) else 3 if isinstance(error, Refused) else 5 if isinstance(error, Broken) else 4

@@ -113,7 +113,7 @@ class Call:
     """One call of an operation: the store, the session it names (opened when it is first used), and the door's default.
 
     as_shown: how values stand in the result; JSON by default, a door that prints bytes takes them as they are.
-    roots: the folders whose files this caller may name; None for every file.
+    roots: the folders whose files this caller may name; None for every file. actor: who writes, where not the store's own.
     """
 
     def __init__(
@@ -124,8 +124,10 @@ class Call:
         default_session: Callable[[], str] | None = None,
         as_shown: Callable[[Any], Any] | None = None,
         roots: Sequence[str] | None = None,
+        actor: str | None = None,
     ) -> None:
         self.memory = memory
+        self._actor = actor
         self.roots = roots
         self.shown = as_shown or shown
         self._session_id = session_id
@@ -156,7 +158,8 @@ class Call:
     @property
     def session(self) -> Session:
         if self._session is None:
-            self._session = self.memory.session(self.session_id)
+            session = self.memory.session(self.session_id)
+            self._session = session if self._actor is None else session.by(self._actor)
         return self._session
 
 
