@@ -224,7 +224,9 @@ class Replica:
         answer_type: what a retried request_id's answer is converted to. over: also where the session has ended.
         Raises what decide raises; Busy, Unavailable.
         """
-        with self.journal.write_lock(self.id, limits.LOCK_WAIT_S), self.lock:
+        with self.journal.write_lock(self.id, limits.LOCK_WAIT_S) as waited, self.lock:
+            if waited:
+                self.catch_up()  # whoever held the lock has most likely written: decide on that, not on a conflict
             for _ in range(limits.TURN_ATTEMPTS):
                 if request_id is not None and request_id in self.state.requests:
                     return self._answer_again(self.state.requests[request_id], answer_type)

@@ -61,6 +61,7 @@ class SqliteJournal:
         self.durability = durability
         self.read_only = mode == "ro"
         self._db: sqlite3.Connection | None = None
+        self._look: sqlite3.Cursor | None = None
         self._db_lock = threading.RLock()
         self._turns = threading.Lock()
         self._holder = 0
@@ -191,7 +192,9 @@ class SqliteJournal:
     def version(self, session: str) -> int:
         with self._db_lock:
             try:
-                version: int = (self._db or self._open()).execute("PRAGMA data_version").fetchone()[0]
+                if self._db is None or self._look is None:  # one cursor for all looks: making one costs as much as the look
+                    self._look = self._open().cursor()
+                version: int = self._look.execute("PRAGMA data_version").fetchone()[0]
             except sqlite3.Error as error:
                 _translate(error, self.path)
         return version
@@ -404,7 +407,7 @@ class SqliteJournal:
     def after_fork(self) -> None:
         if self._db is not None:
             _abandoned.append(self._db)
-            self._db = None
+            self._db = self._look = None
         self._db_lock, self._turns, self._holder = threading.RLock(), threading.Lock(), 0
         self._file_lock.close()
 
@@ -413,7 +416,7 @@ class SqliteJournal:
             self._closed = True
             if self._db is not None:
                 self._db.close()
-                self._db = None
+                self._db = self._look = None
             self._file_lock.close()
 
 
@@ -427,16 +430,17 @@ class _WriteLock:
         self._timeout_s = timeout_s
         self._outer = False
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> bool:
         journal = self._journal
         me = threading.get_ident()
         if journal._holder == me:
-            return
+            return False
         if journal._closed:
             raise _closed(journal.path)
         if journal.read_only:
             raise _read_only(journal.path)
-        if not journal._turns.acquire(timeout=self._timeout_s):
+        waited = not journal._turns.acquire(blocking=False)
+        if waited and not journal._turns.acquire(timeout=self._timeout_s):
             raise self._busy("another thread of this process")
         try:
             if not journal._file_lock.acquire(self._timeout_s):
@@ -450,6 +454,7 @@ class _WriteLock:
             raise
         journal._holder = me
         self._outer = True
+        return waited or journal._file_lock.waited
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._outer:
