@@ -180,6 +180,11 @@ class Replica:
         self._tail_bytes += len(record.body)
         if self.state.settings is not self._settings:
             self._settings_changed()
+        if self.touches.keys:  # the touch that journals them comes after this entry: what it put must stay the younger
+            for fact in entry.facts:
+                if fact["f"] == "slot.put":
+                    self.touches.keys[fact["k"]] = None
+                    self.touches.keys.move_to_end(fact["k"])
         if not self._waiters:
             return _NOBODY
         return [woken for fact in entry.facts for woken in self._woken_by(fact, cause)]
@@ -286,7 +291,7 @@ class Replica:
             facts = [{"f": "session.put", "created": now_ms}, *facts]
         chores = decide_housekeep(self.state, now_ms)
         if self.monotonic() - self._touched_at >= self._touch_interval_s() and (touch := self.touches.fact()):
-            return [*chores, *facts, touch], True
+            return [touch, *chores, *facts], True  # first: what these facts put was used later
         return [*chores, *facts] if chores else facts, False
 
     def _answer_again(self, seq: int, answer_type: Any) -> Any:
