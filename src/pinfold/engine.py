@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from pinfold import limits
+from pinfold.bulk import Bulk
 from pinfold.entry import Entry, Fact, Record, decode_entry, encode_entry, hash_of
 from pinfold.errors import Busy, JournalCorrupt, PinfoldError, Refused, Unavailable
 from pinfold.journal.base import Journal, Snapshot
@@ -472,6 +473,11 @@ def _load(journal: Journal, journal_id: str) -> tuple[SessionState, int, int, in
 
     A damaged snapshot falls back to the one before. Never an empty start over a non-empty store: raises JournalCorrupt.
     """
+    with Bulk():
+        return _fold(journal, journal_id)
+
+
+def _fold(journal: Journal, journal_id: str) -> tuple[SessionState, int, int, int]:
     problem: JournalCorrupt | None = None
     for _ in range(3):  # a compaction may trim between the two reads
         state, snapshot_bytes = SessionState(), 0

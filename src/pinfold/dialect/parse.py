@@ -224,7 +224,7 @@ def _one(raw: str, text: str, first: str, number: int, problems: list[Problem]) 
         if name == NEW:
             problems.append(_new_on_update(raw, text, number))
         return Op("-", "row", number, raw, name)
-    m = _schema(text)
+    m = _schema(text) if first == "S" else None
     if m is not None:
         got = _fields(raw, text, m.end(), number, problems)
         if got[1]:
