@@ -107,6 +107,7 @@ class Replica:
         self._touched_at = monotonic()
         self._timer: threading.Timer | None = None
         self._compacting = threading.Lock()
+        self._wrote = False
         self._install(*_load(journal, journal_id))
 
     def _install(self, state: SessionState, snapshot_seq: int, snapshot_bytes: int, tail_bytes: int) -> None:
@@ -256,6 +257,7 @@ class Replica:
                     self._reload(after_conflict=True)
             else:
                 raise Busy(f"session {self.name!r}: {limits.TURN_ATTEMPTS} other writers were first", hint="try again")
+            self._wrote = True
             woken = self._apply(entry, record, cause)
             if rest:
                 self._follow(rest)
@@ -418,6 +420,9 @@ class Replica:
             self._tail_bytes >= max(limits.SNAPSHOT_MIN_BYTES, self._snapshot_bytes // 2) or entries >= 2 * self._rows()
         )
 
+    def _snapshot_due_at_close(self) -> bool:
+        return self._wrote and self._tail_bytes >= max(limits.SNAPSHOT_CLOSE_BYTES, self._snapshot_bytes // 2)
+
     def _rows(self) -> int:
         return len(self.slots) + len(self.state.promises.by_key) + len(self.state.graph)
 
@@ -446,7 +451,7 @@ class Replica:
             self._timer.cancel()
         if not self.plain or self.background:
             self.flush_touches()
-        if self._snapshot_due() and self._compacting.acquire(timeout=limits.LOCK_WAIT_S):
+        if (self._snapshot_due() or self._snapshot_due_at_close()) and self._compacting.acquire(timeout=limits.LOCK_WAIT_S):
             self._compact_quietly()
 
     def after_fork(self) -> None:
