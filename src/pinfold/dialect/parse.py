@@ -456,6 +456,7 @@ def _explain(raw: str, text: str, number: int, problems: list[Problem]) -> None:
     if op in "~-" and re.match(rf"\[?NEW(:|\]|{_W}|$)", rest):
         problems.append(_new_on_update(raw, text, number))
         return
+    steps: tuple[_Step, ...]
     if op == "+":
         steps = _ADD_EDGE if arrow or rest.startswith("[") else _ADD_NODE
     elif op == "~":
