@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from pinfold import limits
+from pinfold.bulk import Bulk
 from pinfold.entry import Entry, Fact, Record, decode_entry, encode_entry, hash_of
 from pinfold.errors import Busy, JournalCorrupt, PinfoldError, Refused, Unavailable
 from pinfold.journal.base import Journal, SessionInfo, Snapshot
@@ -106,6 +107,7 @@ class Replica:
         self._touched_at = monotonic()
         self._timer: threading.Timer | None = None
         self._compacting = threading.Lock()
+        self._wrote = False
         self._install(*_load(journal, journal_id))
 
     def _install(self, state: SessionState, snapshot_seq: int, snapshot_bytes: int, tail_bytes: int) -> None:
@@ -261,6 +263,7 @@ class Replica:
                     self._reload(after_conflict=True)
             else:
                 raise Busy(f"session {self.name!r}: {limits.TURN_ATTEMPTS} other writers were first", hint="try again")
+            self._wrote = True
             woken = self._apply(entry, record, cause)
             self.seen = seen
             if touched:
@@ -421,6 +424,9 @@ class Replica:
             self._tail_bytes >= max(limits.SNAPSHOT_MIN_BYTES, self._snapshot_bytes // 2) or entries >= 2 * self._rows()
         )
 
+    def _snapshot_due_at_close(self) -> bool:
+        return self._wrote and self._tail_bytes >= max(limits.SNAPSHOT_CLOSE_BYTES, self._snapshot_bytes // 2)
+
     def _rows(self) -> int:
         return len(self.slots) + len(self.state.promises.by_key) + len(self.state.graph)
 
@@ -449,7 +455,7 @@ class Replica:
             self._timer.cancel()
         if not self.plain or self.background:
             self.flush_touches()
-        if self._snapshot_due() and self._compacting.acquire(timeout=limits.LOCK_WAIT_S):
+        if (self._snapshot_due() or self._snapshot_due_at_close()) and self._compacting.acquire(timeout=limits.LOCK_WAIT_S):
             self._compact_quietly()
 
     def after_fork(self) -> None:
@@ -476,6 +482,11 @@ def _load(journal: Journal, journal_id: str) -> tuple[SessionState, int, int, in
 
     A damaged snapshot falls back to the one before. Never an empty start over a non-empty store: raises JournalCorrupt.
     """
+    with Bulk():
+        return _fold(journal, journal_id)
+
+
+def _fold(journal: Journal, journal_id: str) -> tuple[SessionState, int, int, int]:
     problem: JournalCorrupt | None = None
     for _ in range(3):  # a compaction may trim between the two reads
         for limit in (1, None):  # the others are read only where the newest is damaged, or does not fit

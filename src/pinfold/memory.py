@@ -12,6 +12,7 @@ import msgspec
 from pinfold import limits
 from pinfold.arguments import check_actor, check_session_name
 from pinfold.async_session import AsyncSession
+from pinfold.bulk import Bulk
 from pinfold.engine import Engine, compact, incarnation_id, incarnation_number, load_state
 from pinfold.entry import Entry, Fact, Record, encode_entry, hash_of
 from pinfold.errors import Refused
@@ -188,7 +189,8 @@ class Memory:
 
         if is_snapshot(text):
             return self._load_legacy(text, session_id, keep_id, replace)
-        saved, state = load_text(text, pack)
+        with Bulk():
+            saved, state = load_text(text, pack)
         name = self._name_for(session_id, saved, keep_id)
         state.seq = max(state.seq, 1)
         record = encode_entry(Entry(state.seq, b"", state.at_ms, None, self._actor, [{"f": "session.put", "loaded": state.seq}]))

@@ -16,7 +16,6 @@ import msgspec
 
 from pinfold import limits
 from pinfold.dialect.format import format_document, format_edge, format_footer
-from pinfold.dialect.parse import is_number
 from pinfold.errors import Refused
 from pinfold.state.graph import Edge, Graph, Law, Node, line_of
 from pinfold.state.schema import Schema, near_ids
@@ -260,6 +259,8 @@ def path(
 
 
 def _weight(edge: Edge, field: str) -> float:
+    from pinfold.dialect.parse import is_number  # with all its patterns: most reads need none of them
+
     value = edge.get(field)
     if not value:
         return 1.0
