@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import venv
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -175,12 +176,18 @@ def test_the_instrument_example_exceeds_memnets_caps_and_relations_and_is_accept
     tags = re.findall(r"^@([A-Z]+):", (peer.examples / "workflow.rto-remote.example.txt").read_text("utf-8"), re.MULTILINE)
     edges, laws = tags.count("EDG"), tags.count("LAW")
     assert f"{len(tags) - edges - laws} nodes, {edges} edges, {laws} laws" in here[2][1]
-    raised = peer.run(opened, f"{added} --allow-new-relation", "query pin-map --anchor S_rc_intro", MEMNET_MAX_BATCH_LINES="20000", MEMNET_MAX_ROWS="20000")
+    text = (peer.examples / "workflow.rto-remote.example.txt").read_text("utf-8")
+    hub = Counter(re.findall(r"^@EDG: [^|]*\|([^|]*)\|", text, re.MULTILINE)).most_common(1)[0][0]
+    asked = f"query pin-map --anchor {hub} --max-rows 50"
+    raised = peer.run(opened, f"{added} --allow-new-relation", asked, MEMNET_MAX_BATCH_LINES="20000", MEMNET_MAX_ROWS="20000")
     assert raised[1]["exit_code"] == 0
-    wider = ours("query pin-map --anchor S_rc_intro --max-rows 50 --budget-tokens 8000")[0][1]
-    theirs = {id: row for id, row in rows(raised[2]["stdout"]).items() if row[0] != "law"}
-    assert len(theirs) <= 50 and "omitted" not in raised[2]["stdout"], "there nothing says that rows were left out"
-    assert len(rows(wider)) >= 50 and re.search(r"# pinfold: .*nodes=\d+/\d+", wider)
+    theirs = [row[0] for row in rows(raised[2]["stdout"]).values() if row[0] != "law"]
+    assert theirs == ["node"] * 50, "there nodes crowd out every edge, and nothing says that rows were left out"
+    shown = ours(f"{asked} --budget-tokens 8000")[0][1]
+    forms = [row[0] for row in rows(shown).values()]
+    assert forms.count("edge") >= 15 and forms.count("node") >= 15
+    clip = re.search(r"# pinfold: .*nodes=(\d+)/(\d+)", shown)
+    assert clip is not None and int(clip[1]) < int(clip[2])
 
 
 def test_the_snapshot_of_its_own_code_fits_its_own_map_nowhere(peer: Peer, ours: Callable[..., Any]) -> None:
