@@ -173,6 +173,8 @@ def _run_row(verb: str, row: Operation, words: list[str]) -> int:
     unnamed = common.session is None and verb in ("session open", "session load")
     if unnamed and verb == "session open":
         common.session = f"s_{os.urandom(4).hex()}"
+    if verb == "session resume":
+        arguments["must_exist"] = True
     from pinfold.operations import run
 
     with open_memory(common) as memory:

@@ -35,9 +35,13 @@ def _open(
     map_lines: list[str] | None,
     seed_lines: list[str] | None,
     allow_new_relation: bool,
+    must_exist: bool = False,
 ) -> dict[str, Any]:
     session = call.session
-    existed = session._replica.state.exists
+    existed = session._replica.state.exists and not session._replica.is_over()
+    if must_exist and not existed:
+        hint = f"`session open {session.session_id}` begins one, `session restore` brings an ended one back"
+        raise Refused(f"there is no session {session.session_id!r}", code="no_such_session", hint=hint, session_id=session.session_id)
     wanted: dict[str, Any] = {"silo_size": silo_size, "ttl_s": ttl_s, "long_term": long_term, "promote_after": promote_after}
     session.configure(**{name: value for name, value in wanted.items() if value is not None})
     document = "\n".join([*_declared(call, schema, map_file, map_lines), *(seed_lines or [])])
@@ -339,6 +343,7 @@ ROWS = (
             Param("map_lines", "strings", "one line of a MemNet map", None, cli="map", repeat=True, mcp=False),
             Param("seed_lines", "strings", "a line to add", None, cli="seed", repeat=True, mcp=False),
             Param("allow_new_relation", "bool", "declare relations the schema lacks", False, mcp=False),
+            Param("must_exist", "bool", "refuse to begin a new one, as `session resume` does", False, mcp=False),
         ),
         handler=_open,
         python="Memory.session",
