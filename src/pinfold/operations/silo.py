@@ -81,7 +81,7 @@ def _info(call: Call) -> dict[str, Any]:
         "session_id": status.session_id,
         "short_term": status.short_term,
         "promises": status.promises,
-        "long_term": call.session.graph_counts(),
+        "long_term": status.long_term,
         "promotion_threshold": status.promotion_threshold,
         "seq": status.seq,
         "expires_at": whole_ms(status.expires_at),
