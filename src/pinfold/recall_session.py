@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 TOP_K_MAX = 1_000
 TRAVERSED = 1_000
 """Rows of a traversal, unless asked for fewer or more."""
+PINNED = 3
+"""Anchors that a pin map takes from a query."""
 BAR = 0.5
 """Confidence at and above which resolve_context takes an answer for one."""
 

@@ -85,6 +85,7 @@ def _reader(call: Call, at: str | None) -> GraphReads:
 def _pin_map(
     call: Call,
     anchor: list[str] | None,
+    query: str | None,
     depth: int,
     budget_tokens: int,
     max_rows: int | None,
@@ -98,6 +99,7 @@ def _pin_map(
 ) -> dict[str, Any]:
     shown = _reader(call, at).pin_map(
         *(anchor or []),
+        query=query or "",
         depth=depth,
         budget_tokens=budget_tokens,
         max_rows=max_rows,
@@ -366,6 +368,7 @@ ROWS = (
         doc="The facts around your anchors, most relevant first, within budget_tokens. Read it at the start of a turn; with since=<etag> only what changed.",
         params=(
             _ANCHORS,
+            Param("query", "str", "or: find the anchors by this", None, told=False),
             _DEPTH,
             Param("budget_tokens", "int", "", limits.BUDGET_TOKENS, told=False),
             _ROWS,
