@@ -199,7 +199,7 @@ ROWS = (
     Operation(
         name="search",
         access="read",
-        doc="Find memories by meaning, words or label. low: nothing answers surely.",
+        doc="Find memories by meaning, words or label.",
         params=(
             Param("query", "str", "what to look for", positional=True, told=False),
             Param("max_depth", "int", "edges to follow from a hit", 1, told=False),
@@ -293,7 +293,7 @@ ROWS = (
     Operation(
         name="resolve_context",
         access="read",
-        doc="What is known of a key: slot, work in flight, memory, or a miss.",
+        doc="A key's slot, work in flight, memory, or a miss.",
         params=(
             Param("key", "str", "or a question", positional=True, told=False),
             Param("min_score", "float", "below this confidence it is a miss", BAR, told=False),
@@ -312,7 +312,7 @@ ROWS = (
     Operation(
         name="promote",
         access="write",
-        doc="Keep a slot's value, or value, as memory labelled key.",
+        doc="Keep a slot's value (or value) for good.",
         params=(
             Param("key", "str", "", positional=True, told=False),
             Param("value", "any", "instead of the slot's", None, positional=True, told=False),

@@ -101,12 +101,15 @@ class Operation(msgspec.Struct, frozen=True):
         return self.access == "write" if self.writes is None else self.writes(arguments)
 
     def input_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the arguments an MCP tool takes; every tool takes session_id."""
+        """Return the JSON Schema of the arguments an MCP tool takes; every tool takes session_id.
+
+        It does not forbid others: `start` refuses those that are none by name, and rarely used ones are not listed.
+        """
         properties = {p.name: p.schema() for p in self.params if p.mcp}
         if not self.store:
             properties.setdefault("session_id", {"type": "string"})
         required = [p.name for p in self.params if p.mcp and p.required]
-        return {"type": "object", "properties": properties, **({"required": required} if required else {}), "additionalProperties": False}
+        return {"type": "object", "properties": properties, **({"required": required} if required else {})}
 
 
 class Call:
