@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -29,6 +29,9 @@ from pinfold.state.outcomes import AlreadyApplied, Miss, Rejected
 from pinfold.state.session import SessionState, apply, blobs_in, decide_housekeep, decode_snapshot, encode_snapshot
 from pinfold.state.silo import Slot
 from pinfold.state.value import Blob, Stored, check_blob, unpack_raw, unpack_value, value_of
+
+if TYPE_CHECKING:
+    from pinfold.recall.bind import Recall
 
 try:
     from _weakrefset import WeakSet  # which threading has loaded; weakref itself is not needed
@@ -72,11 +75,12 @@ class Waiter:
 class Touches:
     """Use that happened in this process and is not journaled yet. last_used_ms goes on from what was journaled before."""
 
-    __slots__ = ("_since_ms", "avoided", "hits", "joined", "keys", "last_used_ms", "misses")
+    __slots__ = ("_since_ms", "avoided", "hits", "joined", "keys", "last_used_ms", "misses", "uses")
 
     def __init__(self, last_used_ms: int = 0) -> None:
         self.hits = self.misses = self.joined = self.avoided = 0
         self.keys: OrderedDict[str, None] = OrderedDict()
+        self.uses: dict[str, int] = {}
         self.last_used_ms = self._since_ms = last_used_ms
 
     def fact(self) -> Fact | None:
@@ -85,6 +89,8 @@ class Touches:
         fact: Fact = {"f": "touch", "at": self.last_used_ms, **{name: count for name, count in counts.items() if count}}
         if self.keys:
             fact["keys"] = list(self.keys)
+        if self.uses:
+            fact["uses"] = dict(self.uses)
         return fact if len(fact) > 2 or self.last_used_ms > self._since_ms else None
 
 
@@ -108,10 +114,13 @@ class Replica:
         self._timer: threading.Timer | None = None
         self._compacting = threading.Lock()
         self._wrote = False
+        self.recall: Recall | None = None
+        """The index of this session's graph, once somebody searched."""
         self._install(*_load(journal, journal_id))
 
     def _install(self, state: SessionState, snapshot_seq: int, snapshot_bytes: int, tail_bytes: int) -> None:
         self.state = state
+        self.recall = None
         self.slots = state.silo.slots
         self._snapshot_seq, self._snapshot_bytes, self._tail_bytes = snapshot_seq, snapshot_bytes, tail_bytes
         self._check_at = snapshot_seq + limits.SNAPSHOT_MIN_ENTRIES
@@ -121,7 +130,7 @@ class Replica:
 
     def _settings_changed(self) -> None:
         settings = self._settings = self.state.settings
-        self.plain = settings.silo_size is None and settings.ttl_ms is None and settings.ended_at_ms is None
+        self.plain = settings.silo_size is None and settings.ttl_ms is None and settings.ended_at_ms is None and settings.promote_after is None
         """Whether a hit needs neither clock nor recency: the hot path of peek."""
 
     # --- time ---------------------------------------------------------------------------------------------------
@@ -175,6 +184,8 @@ class Replica:
         self._torn = True  # an exception from outside (Ctrl-C) may fall anywhere in apply
         apply(self.state, entry, record.hash)
         self._torn = False
+        if self.recall is not None:
+            self.recall.note(entry.facts)
         if entry.at_ms > self._anchor[0]:
             now_s = self.monotonic()
             if entry.at_ms > self._anchor[0] + int((now_s - self._anchor[1]) * 1000):
@@ -339,6 +350,9 @@ class Replica:
                     order.move_to_end(key)
                     touches.keys[key] = None
                     touches.keys.move_to_end(key)
+        if self.state.settings.promote_after is not None:
+            with self.lock:
+                self.touches.uses[key] = self.touches.uses.get(key, 0) + 1
         if self.background and self._timer is None:
             self._timer = threading.Timer(self._touch_interval_s(), self.flush_touches)
             self._timer.daemon = True
@@ -455,6 +469,8 @@ class Replica:
             self._timer.cancel()
         if not self.plain or self.background:
             self.flush_touches()
+        if self.recall is not None:
+            self.recall.close()
         if (self._snapshot_due() or self._snapshot_due_at_close()) and self._compacting.acquire(timeout=limits.LOCK_WAIT_S):
             self._compact_quietly()
 
@@ -463,7 +479,7 @@ class Replica:
             self._torn = True  # another thread was in a turn: what it left half done is loaded anew
         self.lock, self._compacting = threading.RLock(), threading.Lock()
         self.seen, self._watcher, self._timer = None, None, None
-        self._waiters, self.touches = {}, Touches()
+        self._waiters, self.touches, self.recall = {}, Touches(), None
 
 
 _NOBODY: list[tuple[Waiter, Any]] = []
@@ -703,6 +719,8 @@ class Engine:
     def __init__(self, journal: Journal, monotonic: Callable[[], float] = time.monotonic, *, background: bool = True) -> None:
         self.journal = journal
         self.background = background
+        self.embedder: Any = None
+        """What recall embeds with: a name, or an embedder once one was opened."""
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._replicas: dict[str, Replica] = {}

@@ -40,12 +40,17 @@ class SessionRow(msgspec.Struct, frozen=True):
 class Memory:
     """A store of sessions, by URL: memory://, sqlite:///path[?durability=full]; default $PINFOLD_STORE or the user's data folder.
 
-    actor: who writes, for the log. background=False starts no threads. Raises ConfigurationError.
+    actor: who writes, for the log. background=False starts no threads. embedder: what `search` embeds with; default
+    $PINFOLD_EMBEDDER or "static"; "none", "hash", "minilm", https://HOST/v1#MODEL, or a function of yours. Raises
+    ConfigurationError.
     """
 
-    def __init__(self, url: str | None = None, *, actor: str | None = None, background: bool = True, journal: Journal | None = None) -> None:
+    def __init__(
+        self, url: str | None = None, *, actor: str | None = None, background: bool = True, journal: Journal | None = None, embedder: Any = None
+    ) -> None:
         self._journal = journal if journal is not None else open_journal(url or default_url())
         self._engine = Engine(self._journal, background=background)
+        self._engine.embedder = embedder if embedder is not None else os.environ.get("PINFOLD_EMBEDDER") or "static"
         self._actor = check_actor(actor)
         self._sessions: dict[str, Session] = {}
 

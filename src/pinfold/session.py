@@ -32,7 +32,7 @@ from pinfold.arguments import (
 from pinfold.engine import Engine, Replica
 from pinfold.entry import Fact, decode_entry
 from pinfold.errors import PinfoldError, Refused, Unavailable, WorkFailed
-from pinfold.graph_session import GraphSession
+from pinfold.recall_session import RecallSession
 from pinfold.state import promises as rules
 from pinfold.state.outcomes import (
     Claimed,
@@ -67,11 +67,12 @@ _at_work: contextvars.ContextVar[frozenset[tuple[int, str]]] = contextvars.Conte
 
 
 class SessionStatus(msgspec.Struct, frozen=True):
-    """Counts and sizes of one session; counters of use are best effort."""
+    """Counts and sizes of one session, and of the graph that keeps its long-term memory; counters of use are best effort."""
 
     session_id: str
     short_term: dict[str, Any]
     promises: dict[str, int]
+    long_term: dict[str, Any]
     seq: int
     expires_at: int | None
     promotion_threshold: int | None
@@ -88,7 +89,7 @@ class LogRow(msgspec.Struct, frozen=True):
     changes: list[str]
 
 
-class Session(GraphSession):
+class Session(RecallSession):
     """One session: peek before you work. Safe to share between threads; `with` releases nothing but the handle.
 
     Raises from every writing method: Busy, Unavailable (`maybe_applied`), Refused `session_ended`.
@@ -147,6 +148,8 @@ class Session(GraphSession):
         touches.hits += 1
         if not replica.plain:
             replica.used(key)
+            if state.settings.promote_after is not None and type(found) is Slot:
+                self._promote_if_due(key, found)
         return self._outcome(key, found, now_ms)
 
     def _outcome(self, key: str, found: Slot | Promise, now_ms: int) -> Hit | Pending:
@@ -186,7 +189,7 @@ class Session(GraphSession):
     def status(self) -> SessionStatus:
         """Return counts and sizes; hits and misses include this process's own, journaled or not."""
         replica = self._replica
-        replica.catch_up()
+        long_term = self.long_term_counts()
         with replica.lock:
             state, touches, now_ms = replica.state, replica.touches, replica.now_ms()
             silo, recency = state.silo, state.recency
@@ -205,6 +208,7 @@ class Session(GraphSession):
                     "evicted": recency.evicted,
                 },
                 promises=counts,
+                long_term=long_term,
                 seq=state.seq,
                 expires_at=state.expires_at_ms(),
                 promotion_threshold=state.settings.promote_after,

@@ -26,6 +26,8 @@ OWN_VERBS = {
     "doctor": ("pinfold.doors.doctor", "check the store; says what is damaged and where"),
     "stat": ("pinfold.doors.verbs", "sizes of the store and its sessions"),
     "compact": ("pinfold.doors.verbs", "snapshot every session and drop old history"),
+    "bench": ("pinfold.doors.recall", "measure recall on question sets"),
+    "reembed": ("pinfold.doors.recall", "make the vectors that search lacks"),
     "mcp": ("pinfold.doors.verbs", "serve MCP clients over stdio"),
     "demo": ("pinfold.doors.verbs", "see eight workers share one store"),
     "guide": ("pinfold.doors.verbs", "what an agent needs to know, to paste into its prompt"),

@@ -12,7 +12,7 @@ from pinfold.state.outcomes import Claimed, Hit, Miss, Pending, Rejected
 from pinfold.state.value import check_key
 from pinfold.steps import Steps
 
-_KEY = Param("key", "str", "what the work is called; or give tool and arguments", None, positional=True)
+_KEY = Param("key", "str", "names the work; or give tool and arguments", None, positional=True)
 _TOOL = Param("tool", "str", "or: the tool about to be called", None, told=False)
 _ARGUMENTS = Param("arguments", "object", "and its arguments, in any order", None, told=False)
 _TTL = Param("ttl_s", "seconds", "forget after", None, cli="ttl", told=False)
@@ -88,7 +88,7 @@ def _info(call: Call) -> dict[str, Any]:
         "session_id": status.session_id,
         "short_term": status.short_term,
         "promises": status.promises,
-        "long_term": call.session.graph_counts(),
+        "long_term": status.long_term,
         "promotion_threshold": status.promotion_threshold,
         "seq": status.seq,
         "expires_at": whole_ms(status.expires_at),
@@ -332,7 +332,7 @@ ROWS = (
     Operation(
         name="open",
         access="write",
-        doc="Open or resume a session; never wipes. Not required before other tools.",
+        doc="Open a session. Not required.",
         params=(
             Param("silo_size", "int", "keep at most this many slots, evicting the least recently used", None, told=False),
             Param("ttl_s", "seconds", "end the session this long after its last use", None, cli="ttl", told=False),
@@ -358,7 +358,7 @@ ROWS = (
     Operation(
         name="status",
         access="read",
-        doc="Counts of slots, promises, hits and misses, and what was saved.",
+        doc="Counts, and what was saved.",
         params=(),
         handler=_info,
         python="status",
@@ -369,7 +369,7 @@ ROWS = (
         text=_told_status,
         summary="counts of slots, promises, hits, and what was saved",
         result="short_term{slots, silo_size, bytes, hits, misses, evicted}, promises{pending, resolved, rejected}, "
-        "long_term{nodes, edges, laws, kinds, relations}, promotion_threshold, seq, expires_at, ledger{executions_avoided, waits_joined}",
+        "long_term{nodes, edges, laws, kinds, relations, types, session}, promotion_threshold, seq, expires_at, ledger{executions_avoided, waits_joined}",
         slow=True,
     ),
     Operation(
@@ -455,16 +455,16 @@ ROWS = (
     Operation(
         name="peek",
         access="read",
-        doc="Call before any costly work. hit with value: use it. status pending: somebody is at it; call again with wait_s. "
-        "hit false: do the work, then set. With claim=true a miss makes you the owner (token): finish with resolve.",
+        doc="Call before costly work. value: use it. pending: somebody is at it; call again with wait_s. hit false: do the work, "
+        "then set. claim=true: a miss makes you the owner (token); finish with resolve.",
         params=(
             _KEY,
             _TOOL,
             _ARGUMENTS,
-            Param("claim", "bool", "own the work if nobody does", False),
+            Param("claim", "bool", "own the work if nobody does", False, told=False),
             _LEASE,
             _WAIT,
-            Param("offset", "int", "next_offset of a long value", 0),
+            Param("offset", "int", "next_offset of a long value", 0, told=False),
             Param("limit_bytes", "int", "longest part", limits.PEEK_PART_BYTES, cli_default=2**53, mcp=False),
         ),
         handler=_peek,
@@ -493,10 +493,10 @@ ROWS = (
     Operation(
         name="set",
         access="write",
-        doc="Store a result so that nobody works on it again. Wakes those who wait for it.",
+        doc="Store a result so that nobody works on it again.",
         params=(
             _KEY,
-            Param("value", "any", "the result: text or JSON", positional=True),
+            Param("value", "any", "the result: text or JSON", positional=True, told=False),
             _TOOL,
             _ARGUMENTS,
             _TTL,
@@ -516,11 +516,11 @@ ROWS = (
     Operation(
         name="resolve",
         access="write",
-        doc="Settle a claimed promise: payload stores the result, error tells those who wait. With neither: its status; wait_s waits.",
+        doc="Settle a claim: payload stores the result, error tells those who wait; neither: its status.",
         params=(
             Param("promise_id", "str", "from peek", positional=True, told=False),
-            Param("payload", "any", "the result", None, positional=True),
-            Param("error", "str", "why there is none", None),
+            Param("payload", "any", "the result", None, positional=True, told=False),
+            Param("error", "str", "why there is none", None, told=False),
             _TOKEN,
             Param("wait_s", "seconds", "wait until it is settled", 0, cli="wait", told=False),
             Param("ttl_s", "seconds", "forget the result after", None, cli="ttl", mcp=False),

@@ -76,6 +76,7 @@ class Law(Row, gc=False):
 
 Adjacency = list[Edge] | dict[str, Edge]
 _NONE: tuple[Edge, ...] = ()
+_NO_IDS: tuple[str, ...] = ()
 
 _kind_form = re.compile(r"[A-Z][A-Z0-9_]{0,31}").fullmatch
 _digits_end = re.compile(r"[0-9]+$").search
@@ -86,7 +87,7 @@ class Graph:
     """One session's graph. Changed by APPLY only; seq is that of its last change, 0 for none."""
 
     __slots__ = (
-        "_mark", "_names", "_shapes", "_triples",
+        "_labels", "_mark", "_names", "_shapes", "_triples",
         "born", "counters", "due", "edges", "expiring", "into", "kinds", "laws", "long_digits", "nodes", "on_settle", "out", "relations", "seq",
     )  # fmt: skip
 
@@ -111,6 +112,7 @@ class Graph:
         self._names: dict[str, str] = {}
         self._shapes: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._triples: dict[tuple[str, str, str], str] = {}
+        self._labels: dict[tuple[str, str], dict[str, None]] | None = None  # kept once somebody asked
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -170,6 +172,28 @@ class Graph:
             return None
         id = self._triples.get((src, rel, dst))
         return None if id is None else self.edges.get(id)
+
+    def labelled(self, kind: str, label: str) -> Collection[str]:
+        """Return the ids of the nodes of a kind with this label, hidden ones too. O(1) but for the first call."""
+        if self._labels is None:
+            self._labels = {}
+            for node in self.nodes.values():
+                if "label" in node.keys:
+                    self._labels.setdefault((node.kind, node.get("label")), {})[node.id] = None
+        return self._labels.get((kind, label), _NO_IDS)
+
+    def _relabel(self, old: Node | None, id: str, kind: str, label: str) -> None:
+        """Keep `labelled` in step: a node was put (label) or dropped ("")."""
+        labels = self._labels
+        if labels is None:
+            return
+        before = (old.kind, old.get("label")) if old is not None else ("", "")
+        if before == (kind, label):
+            return
+        if before[1]:
+            _unindex(labels, before, id)
+        if label:
+            labels.setdefault((kind, label), {})[id] = None
 
     def rows(self) -> Iterator[Node | Edge | Law]:
         """Yield laws, nodes and edges, each in order."""
@@ -527,6 +551,8 @@ def _put_node(graph: Graph, fact: Fact, entry: Entry) -> None:
     keys, values, extra, mark = graph._shapes.setdefault(keys, keys), tuple(fields.values()), _extra(fact, _NODE_KEYS), graph._touch(entry)
     kind = graph._names.setdefault(kind, kind)
     node = graph.nodes.get(id)
+    if graph._labels is not None:
+        graph._relabel(node, id, kind, fields.get("label", ""))
     if node is None:
         graph.nodes[id] = Node(id, keys, values, mark, _birth(graph, fact), extra, kind)
         index = graph.kinds.get(kind)
@@ -593,7 +619,7 @@ def _put_law(graph: Graph, fact: Fact, entry: Entry) -> None:
     graph._set_recycle(id, fields.get("recycle"), fields.get("expires"))
 
 
-def _unindex(index: dict[str, dict[str, None]], name: str, id: str) -> None:
+def _unindex(index: dict[Any, dict[str, None]], name: Any, id: str) -> None:
     ids = index.get(name)
     if ids is not None:
         ids.pop(id, None)
@@ -606,6 +632,8 @@ def _drop_node(graph: Graph, fact: Fact, entry: Entry) -> None:
     graph._touch(entry)
     node = graph.nodes.pop(id, None)
     if node is not None:
+        if graph._labels is not None:
+            graph._relabel(node, id, "", "")
         _unindex(graph.kinds, node.kind, id)
         graph._set_recycle(id, None, None)
     graph._leave(id)
