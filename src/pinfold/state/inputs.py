@@ -125,6 +125,11 @@ def row_mark(row: Node | Edge | Law) -> str:
     return content_mark(kind, getattr(row, "src", ""), getattr(row, "dst", ""), zip(row.keys, row.values, strict=True))
 
 
+def _mark_of(graph: Graph, id: str) -> str:
+    row = graph.row(id)
+    return "" if row is None else row_mark(row)
+
+
 def fact_mark(fact: Fact) -> str:
     """Return the mark of the row that a put makes."""
     return content_mark(fact.get("kind") or fact.get("rel") or "", fact.get("src", ""), fact.get("dst", ""), (fact.get("fields") or {}).items())
@@ -364,9 +369,21 @@ def collect(state: SessionState, wanted: Iterable[str] | None, now_ms: int) -> S
                 if at is None:
                     at = known[name] = look_at(state, name, now_ms)
                 fault = at[0] or ("" if not at[1] or not mark or at[1] == mark else changed(name, at[1]))
+                if fault.startswith("superseded") and _takes_place(state, dependent, name):
+                    fault = "" if not mark or _mark_of(state.graph, name[4:]) == mark else "changed"
                 if fault:
                     sheet.direct.setdefault(dependent, []).append(Cause(name, fault))
     return sheet
+
+
+def _takes_place(state: SessionState, dependent: str, name: str) -> bool:
+    """Return whether a dependent is what took the place of the input it was made from: that is no reason to doubt it."""
+    by, seen = name[4:], set()
+    while (by := state.inputs.superseded.get(by, "")) and by not in seen:
+        if dependent == f"row:{by}":
+            return True
+        seen.add(by)
+    return False
 
 
 def changed(name: str, mark: str) -> str:
