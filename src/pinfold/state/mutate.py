@@ -603,7 +603,7 @@ class _Document(Draft):
     def _declare(self, op: Op) -> None:
         problems = len(self.problems)
         relations = op.kind == "relations"
-        allowed = ("names",) if relations else ("fields", "pin")
+        allowed = ("names",) if relations else ("fields", "pin", "unique")
         for key in op.fields:
             if key not in allowed:
                 self._problem(op, column_of(op.text, key), "parse_error", f"a SCHEMA line has no {key}", f"it takes {' and '.join(allowed)}")
@@ -630,6 +630,12 @@ class _Document(Draft):
             self._problem(op, column_of(op.text, "pin"), "parse_error", f"pin={pin}", "pin is true or false")
         fields = tuple(n for n in names if n != "id")
         known = self.schema.kinds.get(op.kind)
+        extra = None if known is None else known.extra
+        if unique := op.fields.get("unique", "").split():
+            extra = {**(extra or {}), "unique": unique}
+            for name in unique:
+                if name not in fields and (known is None or name not in known.fields):
+                    self._problem(op, column_of(op.text, "unique"), "unknown_field", f"{op.kind} has no field {name}", "unique names declared fields")
         if pin == "true" and not fields and (known is None or not known.fields):
             self._problem(op, column_of(op.text, "pin"), "parse_error", "a pin needs a field that locates it", 'fields="id path"')
         if len(self.problems) > problems:
@@ -639,7 +645,7 @@ class _Document(Draft):
         if known is not None:
             fields = (*known.fields, *(f for f in fields if f not in known.fields))
         is_pin = pin == "true" or (known is not None and known.pin and pin != "false")
-        self._own_schema().kinds[op.kind] = Kind(op.kind, fields, is_pin, None if known is None else known.extra)
+        self._own_schema().kinds[op.kind] = Kind(op.kind, fields, is_pin, extra)
         self.schema._orders.clear()
 
     def _check_schema(self) -> None:
