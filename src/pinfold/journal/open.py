@@ -63,7 +63,9 @@ def open_journal(url: str) -> Journal:
 
         return open_postgres(location, options)
     raise ConfigurationError(
-        f"{scheme}:// is not a kind of store this pinfold knows", code="bad_url", hint="use sqlite:///path, redis://, redis+cluster://, postgresql:// or memory://"
+        f"{scheme}:// is not a kind of store this pinfold knows",
+        code="bad_url",
+        hint="use sqlite:///path, redis://, redis+cluster://, postgresql:// or memory://",
     )
 
 

@@ -96,7 +96,7 @@ class PostgresJournal:
         if format > STORE_FORMAT:
             raise NewerFormat(f"{self.url} has store format {format}, this pinfold knows {STORE_FORMAT}", hint="upgrade pinfold")
         sql = "SELECT current_setting('synchronous_commit'), current_setting('fsync'), current_setting('synchronous_standby_names')"
-        commit, fsync, standby = self._link.run(lambda db: db.execute(sql).fetchone())  # type: ignore[misc]
+        commit, fsync, standby = self._link.run(lambda db: db.execute(sql).fetchone())
         if commit == "off" or fsync == "off":
             self.notes.append(f"synchronous_commit={commit}, fsync={fsync}: the last commits may be lost when the server or its machine dies")
         if not standby:
@@ -109,7 +109,7 @@ class PostgresJournal:
 
         def look(db: Connection) -> int:
             try:
-                row = db.execute(sql).fetchone()  # type: ignore[arg-type]
+                row = db.execute(sql).fetchone()
             except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
                 return 0
             return int(row[0]) if row else 0
@@ -127,14 +127,14 @@ class PostgresJournal:
                 exists = db.execute("SELECT to_regclass(%s)", (f"{self.schema}.store",)).fetchone()
                 format = 0
                 if exists is not None and exists[0] is not None:
-                    row = db.execute(f"SELECT format FROM {self.schema}.store").fetchone()  # type: ignore[arg-type]
+                    row = db.execute(f"SELECT format FROM {self.schema}.store").fetchone()
                     format = int(row[0]) if row else 0
                 if format > STORE_FORMAT:
                     raise NewerFormat(f"{self.url} has store format {format}, this pinfold knows {STORE_FORMAT}", hint="upgrade pinfold")
                 for number in range(format, STORE_FORMAT):
                     for statement in statements(number, self.schema, partitions):
-                        db.execute(statement)  # type: ignore[arg-type]
-                    db.execute(f"UPDATE {self.schema}.store SET format = {number + 1}")  # type: ignore[arg-type]
+                        db.execute(statement)
+                    db.execute(f"UPDATE {self.schema}.store SET format = {number + 1}")
                     done.append(f"schema {self.schema}: format {number} -> {number + 1}")
 
         self._link.run(work, writes=True)
@@ -144,16 +144,16 @@ class PostgresJournal:
 
     def _rows(self, sql: str, *arguments: Any) -> list[Any]:
         """Return the rows of one statement that changes nothing."""
-        return self._open().run(lambda db: db.execute(sql, arguments, binary=True).fetchall())  # type: ignore[arg-type]
+        return self._open().run(lambda db: db.execute(sql, arguments, binary=True).fetchall())
 
     def _locked(self, db: Connection, session: str) -> tuple[int, int, bytes]:
         """Return (id, last seq, last hash) of a session with its head locked until the transaction ends; (0, 0, b"") where there is none."""
         sql = f"SELECT id, last_seq, last_hash FROM {self.schema}.session WHERE name = %s FOR UPDATE"
-        row = db.execute(sql, (session,), binary=True).fetchone()  # type: ignore[arg-type]
+        row = db.execute(sql, (session,), binary=True).fetchone()
         return row if row is not None else (0, 0, b"")
 
     def _do(self, db: Connection, sql: str, *arguments: Any) -> Any:
-        return db.execute(sql.replace("@", f"{self.schema}."), arguments, binary=True)  # type: ignore[arg-type]
+        return db.execute(sql.replace("@", f"{self.schema}."), arguments, binary=True)
 
     # --- reading ------------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class PostgresJournal:
         until_ms = self.now_ms() + WAITED_MS
         sql = f"UPDATE {self.schema}.session SET waited_until_ms = %s WHERE name = %s"
         try:
-            done = self._open().run(lambda db: db.execute(sql, (until_ms, session)).rowcount)  # type: ignore[arg-type]
+            done = self._open().run(lambda db: db.execute(sql, (until_ms, session)).rowcount)
         except PinfoldError as error:
             if error.code not in ("read_only", "no_permission"):
                 raise
@@ -230,7 +230,7 @@ class PostgresJournal:
         arguments = (session, after, after_hash, self._next_delivery(), *columns, PAGE)
         link = self._open()
         asked_s = time.monotonic()
-        rows = link.run(lambda db: db.execute(sql, arguments, binary=True).fetchall(), writes=True)  # type: ignore[arg-type]
+        rows = link.run(lambda db: db.execute(sql, arguments, binary=True).fetchall(), writes=True)
         status, at_ms = rows[0][:2]
         self._clock.note(at_ms, asked_s, time.monotonic())
         if status == 0:

@@ -197,7 +197,7 @@ class RedisJournal:
         return records
 
     def _page(self, session: str, keys: _Keys, after: int, limit: int) -> list[Record]:
-        if not self.replicas and not self._full or self._read_only:
+        if (not self.replicas and not self._full) or self._read_only:
             return _records(self._ask(keys, "XRANGE", keys.stream, f"({after}-0", "+", "COUNT", limit))
         (unknown, rows), confirmed = self._confirmed(keys, scripts.READ, (keys.head, keys.stream), after, limit, self._next_delivery())
         records = _records(rows)

@@ -108,7 +108,7 @@ class Node:
         if known.tls:
             options |= {"ssl_ca_certs": known.ca, "ssl_certfile": known.cert, "ssl_keyfile": known.key}
         connection = (SSLConnection if known.tls else Connection)(**options)
-        connection.connect()
+        connection.connect()  # type: ignore[no-untyped-call]
         return connection
 
     def close(self) -> None:
@@ -289,7 +289,10 @@ class Nodes:
         url = self.settings.url
         if kind == "OOM" or "OOM command not allowed" in text:
             raise Unavailable(
-                f"the server of {url} has no memory left; nothing was written", code="store_full", hint="raise maxmemory or end sessions", maybe_applied=doubtful
+                f"the server of {url} has no memory left; nothing was written",
+                code="store_full",
+                hint="raise maxmemory or end sessions",
+                maybe_applied=doubtful,
             ) from answer
         if kind == "MISCONF" or "MISCONF" in text:
             raise Unavailable(
@@ -298,7 +301,9 @@ class Nodes:
         if isinstance(answer, failures.AuthenticationError):
             raise self._wrong_password(answer) from answer
         if isinstance(answer, failures.NoPermissionError):
-            raise ConfigurationError(f"the user of {url} may not do this: {text}", code="no_permission", hint="docs/design/fleet.md lists the commands") from answer
+            raise ConfigurationError(
+                f"the user of {url} may not do this: {text}", code="no_permission", hint="docs/design/fleet.md lists the commands"
+            ) from answer
         if kind == "READONLY" and not self.settings.cluster:
             raise Unavailable(
                 f"the server of {url} is a read-only replica; nothing was written", code="read_only", hint="use the primary's URL", maybe_applied=doubtful
@@ -308,7 +313,9 @@ class Nodes:
         if isinstance(answer, failures.AskError):
             return
         if "unknown command" in text.lower():
-            raise ConfigurationError(f"the server of {url} is too old or something else: {text}", code="wrong_version", hint="use Redis or Valkey >= 7") from answer
+            raise ConfigurationError(
+                f"the server of {url} is too old or something else: {text}", code="wrong_version", hint="use Redis or Valkey >= 7"
+            ) from answer
         raise Unavailable(f"the server of {url} answered {text}", code="server_error", hint="look at the server's log", maybe_applied=doubtful) from answer
 
     def _wrong_password(self, error: BaseException) -> ConfigurationError:

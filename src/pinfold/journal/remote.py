@@ -116,5 +116,3 @@ def _option(shown: str, options: dict[str, Any], name: str, default: Any) -> Any
 
 def _missing_extra(extra: str, error: ImportError) -> ConfigurationError:
     return ConfigurationError(f"this store needs a driver that is not installed ({error.name})", code="missing_extra", hint=f"pip install 'pinfold[{extra}]'")
-
-
