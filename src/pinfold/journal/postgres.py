@@ -96,7 +96,7 @@ class PostgresJournal:
         if format > STORE_FORMAT:
             raise NewerFormat(f"{self.url} has store format {format}, this pinfold knows {STORE_FORMAT}", hint="upgrade pinfold")
         sql = "SELECT current_setting('synchronous_commit'), current_setting('fsync'), current_setting('synchronous_standby_names')"
-        commit, fsync, standby = self._link.run(lambda db: db.execute(sql).fetchone())
+        commit, fsync, standby = self._link.run(lambda db: db.execute(sql).fetchall())[0]
         if commit == "off" or fsync == "off":
             self.notes.append(f"synchronous_commit={commit}, fsync={fsync}: the last commits may be lost when the server or its machine dies")
         if not standby:
@@ -316,12 +316,12 @@ class PostgresJournal:
         self._do(db, "DELETE FROM @blob_ref WHERE session = %s AND snapshot AND seq = %s", id, seq)
 
     def _drop_snapshots(self, db: Connection, id: int) -> None:
-        """Drop all snapshots but the two newest and the newest at or before the first record."""
+        """Drop all snapshots but the two newest and the newest before the first record, or else at it."""
         seqs = [row[0] for row in self._do(db, "SELECT seq FROM @snapshot WHERE session = %s AND part = 0 ORDER BY seq DESC", id).fetchall()]
         first = self._do(db, "SELECT min(seq) FROM @entry WHERE session = %s", id).fetchone()[0] or 0
-        base = next((seq for seq in seqs if seq <= first), None)
+        base = [seq for seq in seqs if seq < first] or [seq for seq in seqs if seq == first]
         for seq in seqs[2:]:
-            if seq != base:
+            if seq not in base[:1]:
                 self._drop_snapshot(db, id, seq)
 
     def save_snapshot(self, session: str, snapshot: Snapshot) -> None:
@@ -356,6 +356,10 @@ class PostgresJournal:
             if base is not None:
                 self._put_snapshot(db, id, base)
             self._drop_snapshots(db, id)
+            if only:
+                newest = "(SELECT seq FROM @snapshot WHERE session = %s AND part = 0 ORDER BY seq DESC LIMIT 2)"
+                older = f"DELETE FROM @blob_ref WHERE session = %s AND snapshot AND sha256 = ANY(%s) AND seq NOT IN {newest}"
+                self._do(db, older, id, list(only), id)
 
         self._write(work)
 

@@ -131,6 +131,7 @@ class Link:
             if time.monotonic() >= until_s or (doubtful and not again):
                 raise Unavailable(
                     f"{self.url} does not answer: {str(problem).strip() or type(problem).__name__}",
+                    code="server_down",
                     hint="check that the server runs; try again",
                     maybe_applied=doubtful,
                 ) from problem

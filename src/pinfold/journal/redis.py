@@ -377,14 +377,10 @@ class RedisJournal:
         keys = self._of(session)
         self._refuse_read_only()
         kept: tuple[Any, ...] = (b"", 0, b"", 0, b"")
-        if base is not None:  # first of all: what remains must be replayable at every moment
+        if base is not None:
             kept = (self._upload(keys, base), base.seq, base.hash, len(base.body), b"".join(base.blobs))
-            self._script(keys, scripts.SAVE_SNAPSHOT, (keys.head, keys.stream, keys.index), keys.prefix, kept[1], kept[0], *kept[2:])
-            kept = (b"", 0, b"", 0, b"")
-        while self._script(keys, scripts.TRIM, (keys.head, keys.stream), up_to, PAGE) == PAGE:
-            pass
         names = (keys.head, keys.stream, keys.named, keys.index)
-        self._script(keys, scripts.RELEASE, names, keys.prefix, up_to, blobs_up_to, 0 if only is None else 1, *kept, *(only or ()))
+        self._script(keys, scripts.TRIM, names, keys.prefix, up_to, blobs_up_to, 0 if only is None else 1, *kept, *(only or ()))
         self._note_garbage(session)
 
     # --- blobs --------------------------------------------------------------------------------------------------
@@ -458,10 +454,12 @@ class RedisJournal:
 
     def info(self, session: str) -> SessionInfo | None:
         keys = self._of(session)
-        head, entries = self._nodes.run(keys.head, [("HMGET", keys.head, "s", "n", "p", "q"), ("XLEN", keys.stream)])
+        commands: list[Command] = [("HMGET", keys.head, "s", "n", "p", "q"), ("XLEN", keys.stream), ("XRANGE", keys.stream, "-", "+", "COUNT", 1)]
+        head, entries, first = self._nodes.run(keys.head, commands)
         if head[0] is None:
             return None
-        return SessionInfo(session, int(head[0]), entries, *(int(size or 0) for size in head[1:]))
+        before = int(first[0][1][7]) if first else 0
+        return SessionInfo(session, int(head[0]), entries, int(head[1]) - before, *(int(size or 0) for size in head[2:]))
 
     def drop(self, session: str) -> None:
         keys = self._of(session)

@@ -329,7 +329,7 @@ class Nodes:
         if isinstance(problem, socket.gaierror) or "Name or service not known" in str(problem):
             return ConfigurationError(f"{self.settings.url}: there is no such host", code="bad_url", hint="check the host's name")
         return Unavailable(
-            f"{self.settings.url} does not answer: {problem}", code="unavailable", hint="check that the server runs; try again", maybe_applied=doubtful
+            f"{self.settings.url} does not answer: {problem}", code="server_down", hint="check that the server runs; try again", maybe_applied=doubtful
         )
 
     # --- life -----------------------------------------------------------------------------------------------------

@@ -1,11 +1,11 @@
 """What runs inside the server: every check-and-change of a session as one script, atomic and replicated as one.
 
 A session's keys lie in one slot (all carry the tag {name}). The stream holds the records: id `seq-0`, fields h (hash),
-b (bytes), w (the delivery that wrote it). The head, a hash, holds
+b (bytes), w (the delivery that wrote it), z (bytes of all records before it). The head, a hash, holds
 
     s, h    seq and hash of the last record           c   the last seq that a reader or writer knows to be replicated
-    n       entry bytes    p  snapshot bytes          t   touched: a write that WAIT can wait for
-    q       blob bytes     r  the last rewrite's delivery
+    n       bytes of all records there ever were      t   touched: a write that WAIT can wait for
+    p, q    snapshot bytes, blob bytes                r   the last rewrite's delivery
 
 Scripts that change something may be delivered twice: each finds its own earlier delivery, or changes nothing twice.
 """
@@ -43,7 +43,7 @@ APPEND = Script(
     + """
 -- KEYS head stream [blobs put named incarnations]
 -- ARGV after hash delivery replicated(0|1) limit at_ms incarnation records blobs, then seq hash body each, then name body each
-local head = redis.call('HMGET', KEYS[1], 's', 'h')
+local head = redis.call('HMGET', KEYS[1], 's', 'h', 'n')
 local seq, hash = head[1] or '0', head[2] or ''
 if seq ~= ARGV[1] or hash ~= ARGV[2] then
   if ARGV[4] == '1' then redis.call('HSET', KEYS[1], 't', ARGV[3]) end
@@ -52,15 +52,14 @@ if seq ~= ARGV[1] or hash ~= ARGV[2] then
   if first[1] and first[1][2][6] == ARGV[3] then return {2, now_ms()} end
   return {0, now_ms(), redis.call('XRANGE', KEYS[2], '(' .. ARGV[1] .. '-0', '+', 'COUNT', ARGV[5])}
 end
-local records, at, size = tonumber(ARGV[8]), 10, 0
+local records, at, size = tonumber(ARGV[8]), 10, tonumber(head[3] or '0')
 for i = 1, records do
-  redis.call('XADD', KEYS[2], ARGV[at] .. '-0', 'h', ARGV[at + 1], 'b', ARGV[at + 2], 'w', ARGV[3])
+  redis.call('XADD', KEYS[2], ARGV[at] .. '-0', 'h', ARGV[at + 1], 'b', ARGV[at + 2], 'w', ARGV[3], 'z', size)
   size = size + #ARGV[at + 2]
   at = at + 3
 end
 local last = ARGV[at - 3]
-redis.call('HSET', KEYS[1], 's', last, 'h', ARGV[at - 2])
-redis.call('HINCRBY', KEYS[1], 'n', size)
+redis.call('HSET', KEYS[1], 's', last, 'h', ARGV[at - 2], 'n', size)
 if ARGV[4] == '1' then redis.call('HSET', KEYS[1], 'c', ARGV[1]) end
 for i = 1, tonumber(ARGV[9]) do
   put_blob(ARGV[at], ARGV[at + 1], ARGV[6])
@@ -102,7 +101,8 @@ local function drop_snapshots(index, prefix, wanted)
   local first_seq = first and tonumber(string.match(first[1], '^%d+')) or 0
   local base = nil
   for i = 1, #seqs do
-    if seqs[i] <= first_seq then base = seqs[i] break end
+    if seqs[i] < first_seq then base = seqs[i] break end
+    if seqs[i] == first_seq then base = seqs[i] end
   end
   for i = 1, #seqs do
     if not wanted or (i > 2 and seqs[i] ~= base) then
@@ -154,7 +154,7 @@ if redis.call('HGET', KEYS[1], 's') then
   return 0
 end
 redis.call('UNLINK', KEYS[2], KEYS[5], KEYS[7])
-redis.call('XADD', KEYS[2], ARGV[5] .. '-0', 'h', ARGV[6], 'b', ARGV[7], 'w', ARGV[2])
+redis.call('XADD', KEYS[2], ARGV[5] .. '-0', 'h', ARGV[6], 'b', ARGV[7], 'w', ARGV[2], 'z', 0)
 redis.call('HSET', KEYS[1], 's', ARGV[5], 'h', ARGV[6], 'n', #ARGV[7], 'c', '0')
 put_snapshot(KEYS[7], ARGV[1], ARGV[9], ARGV[8], ARGV[10], tonumber(ARGV[11]), ARGV[12])
 for i = 1, tonumber(ARGV[13]) do put_blob(ARGV[12 + 2 * i], ARGV[13 + 2 * i], ARGV[3]) end
@@ -175,7 +175,7 @@ redis.call('UNLINK', KEYS[2], KEYS[3], KEYS[5])
 drop_snapshots(KEYS[4], ARGV[1], false)
 local at, size = 7, 0
 for i = 1, tonumber(ARGV[5]) do
-  redis.call('XADD', KEYS[2], ARGV[at] .. '-0', 'h', ARGV[at + 1], 'b', ARGV[at + 2], 'w', ARGV[2])
+  redis.call('XADD', KEYS[2], ARGV[at] .. '-0', 'h', ARGV[at + 1], 'b', ARGV[at + 2], 'w', ARGV[2], 'z', size)
   size = size + #ARGV[at + 2]
   for name = 1, #ARGV[at + 3], 32 do redis.call('ZADD', KEYS[3], ARGV[at], string.sub(ARGV[at + 3], name, name + 31)) end
   redis.call('HSET', KEYS[1], 's', ARGV[at], 'h', ARGV[at + 1])
@@ -190,36 +190,44 @@ return 1
 """
 )
 
-TRIM = Script("""
--- KEYS head stream ARGV up_to limit: drop at most limit old records, never the last; return how many went
-local last = tonumber(redis.call('HGET', KEYS[1], 's') or '0')
-local up_to = math.min(tonumber(ARGV[1]), last - 1)
-if up_to < 1 then return 0 end
-local gone, size = redis.call('XRANGE', KEYS[2], '-', string.format('%.0f', up_to) .. '-0', 'COUNT', ARGV[2]), 0
-for i = 1, #gone do
-  size = size + #gone[i][2][4]
-  redis.call('XDEL', KEYS[2], gone[i][1])
-end
-redis.call('HINCRBY', KEYS[1], 'n', -size)
-return #gone
-""")
-
-RELEASE = Script(
+TRIM = Script(
     _SNAPSHOTS
     + """
 -- KEYS head stream named index ARGV prefix up_to blobs_up_to only(0|1) upload seq hash size names, then released names each
-if not redis.call('HGET', KEYS[1], 's') then return 0 end
+local last = tonumber(redis.call('HGET', KEYS[1], 's') or '0')
+if last == 0 then
+  if ARGV[5] ~= '' then redis.call('UNLINK', ARGV[1] .. ARGV[5]) end
+  return 0
+end
+local from = math.min(tonumber(ARGV[2]) + 1, last)
+redis.call('XTRIM', KEYS[2], 'MINID', '=', string.format('%.0f', from) .. '-0')
 if ARGV[4] == '0' then
   redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', math.max(tonumber(ARGV[2]), tonumber(ARGV[3])))
 else
   redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', ARGV[2])
-  for i = 10, #ARGV do
-    local score = redis.call('ZSCORE', KEYS[3], ARGV[i])
-    if score and tonumber(score) <= tonumber(ARGV[3]) then redis.call('ZREM', KEYS[3], ARGV[i]) end
-  end
 end
 if ARGV[5] ~= '' then put_snapshot(KEYS[4], ARGV[1], ARGV[6], ARGV[5], ARGV[7], tonumber(ARGV[8]), ARGV[9]) end
 drop_snapshots(KEYS[4], ARGV[1], true)
+if #ARGV < 10 then return 1 end
+local released = {}
+for i = 10, #ARGV do
+  released[ARGV[i]] = true
+  local score = redis.call('ZSCORE', KEYS[3], ARGV[i])
+  if score and tonumber(score) <= tonumber(ARGV[3]) then redis.call('ZREM', KEYS[3], ARGV[i]) end
+end
+local all, seqs = redis.call('HGETALL', KEYS[4]), {}
+for i = 1, #all, 2 do seqs[#seqs + 1] = tonumber(all[i]) end
+table.sort(seqs, function(a, b) return a > b end)
+for i = 3, #seqs do
+  local field = string.format('%.0f', seqs[i])
+  local kept = redis.call('HGET', KEYS[4], field)
+  local left = {string.sub(kept, 1, 44)}
+  for name = 45, #kept, 32 do
+    local sha256 = string.sub(kept, name, name + 31)
+    if not released[sha256] then left[#left + 1] = sha256 end
+  end
+  redis.call('HSET', KEYS[4], field, table.concat(left))
+end
 return 1
 """
 )
