@@ -53,6 +53,15 @@ ROOMS = {
     "journal.memory": "journal.backends",
     "journal.sqlite": "journal.backends",
     "journal.lock": "journal.backends",
+    "journal.redis": "journal.backends",
+    "journal.redis_nodes": "journal.backends",
+    "journal.redis_scripts": "journal.backends",
+    "journal.postgres": "journal.backends",
+    "journal.postgres_link": "journal.backends",
+    "journal.postgres_schema": "journal.backends",
+    "journal.contention": "journal.backends",
+    "journal.offset": "journal.backends",
+    "journal.remote": "journal.open",
     "__main__": "doors",
 }
 """Modules that live in a room of another name."""
