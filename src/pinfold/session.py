@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
@@ -247,21 +248,21 @@ class Session(InputsSession, RecallSession):
         replica.catch_up()
         journal, last = replica.journal, replica.state.seq
         start = after or max(0, last - limit if actor is None else 0)
-        rows: list[LogRow] = []
-        while len(rows) < limit and (records := journal.read(self._id, start, 256)):
-            if after and not rows and records[0].seq > start + 1:
+        rows: deque[LogRow] = deque(maxlen=None if after else limit)
+        first = True
+        while (not after or len(rows) < limit) and (records := journal.read(self._id, start, 256)):
+            if after and first and records[0].seq > start + 1:
                 raise Refused(
                     f"the history before entry {records[0].seq} is no longer kept",
                     code="history_gone",
                     hint=f"ask from --after {records[0].seq - 1}",
                     first_seq=records[0].seq,
                 )
-            for record in records:
-                entry = decode_entry(record)
+            first, start = False, records[-1].seq
+            for entry in map(decode_entry, records):
                 if actor is None or entry.actor == actor:
                     rows.append(LogRow(entry.seq, entry.at_ms, entry.actor, entry.request_id, [_told(fact) for fact in entry.facts]))
-            start = records[-1].seq
-        return rows[:limit]
+        return list(rows)[:limit]
 
     # --- writing ------------------------------------------------------------------------------------------------
 
