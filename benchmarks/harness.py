@@ -181,6 +181,15 @@ def fsync_ms(folder: str | None = None, count: int = 20) -> float:
     return statistics.median(took) * 1000
 
 
+def rss_kib() -> int:
+    """Return the memory of this process that is in RAM, in KiB; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith("VmRSS:")), 0)
+    except OSError:
+        return 0
+
+
 def figure(value: float) -> str:
     """Return a number as people read it: three digits that count."""
     if value >= 1000:

@@ -74,7 +74,7 @@ def load(name: str, path: str) -> float:
 
 
 def counts(name: str) -> dict[str, int]:
-    records = list(_open[name].store.all_records())
+    records = list(_open[name].store.by_id.values())
     edges = sum(record.tag == "EDG" for record in records)
     return {"nodes": len(records) - edges, "edges": edges}
 
