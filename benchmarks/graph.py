@@ -10,7 +10,6 @@ import functools
 import multiprocessing
 import os
 import random
-import statistics
 import subprocess
 import sys
 import time
@@ -182,30 +181,24 @@ def peer_fill(bench: Bench, peer: Any, nodes: int) -> None:
 
 def reads(bench: Bench) -> None:
     """Pin map and walk, median over 200 anchors, at 100,000 nodes; with --million alone at 1,000,000 too."""
-    for size in (100_000, 1_000_000) if bench.million else (100_000,):
-        nodes = bench.calls(size)
-        peer = bench.memnet() if size == 100_000 else None
-        ids = anchors(nodes)
-        with filled("memory://", nodes) as session:
-            maps = [Side("pinfold", lambda s=session, ids=ids: median_ms(lambda id: s.pin_map(id), ids), lambda s=session, ids=ids: _is_map(s, ids))]  # type: ignore[misc]
-            walks = [Side("pinfold", lambda s=session, ids=ids: median_ms(lambda id: s.walk(id), ids), lambda s=session, ids=ids: len(s.walk(ids[0]).hops) > 0)]  # type: ignore[misc]
-            if peer is not None:
-                peer_fill(bench, peer, nodes)
-                ask = functools.partial(peer.ask, name="graph", anchors=ids, depth=2, max_rows=50)
-                maps.append(Side(peer.name, lambda ask=ask: float(ask("pin_map")), lambda: f"[{ids[0]}]" in peer.ask("show", name="graph", anchor=ids[0], depth=2, max_rows=50), "50 rows"))  # type: ignore[misc]  # fmt: skip
-                walks.append(Side(peer.name, lambda ask=ask: float(ask("walk")), lambda: True, "50 rows"))  # type: ignore[misc]
-            bench.table.compare(f"pin map, depth 2, 800 tokens, {nodes:,} nodes", "ms", maps, target="<= 1 ms", repeats=min(bench.table.repeats, 5))
-            bench.table.compare(f"walk, depth 2, 50 rows, {nodes:,} nodes", "ms", walks, repeats=min(bench.table.repeats, 5))
+    _reads_at(bench, bench.calls(100_000), bench.memnet())
+    if bench.million:
+        _reads_at(bench, 1_000_000, None)
 
 
-def median_ms(call: Callable[[str], object], items: list[str]) -> float:
-    """Return the median of milliseconds per call."""
-    clock, took = harness.per_call_clock, []
-    for item in items:
-        began = clock()
-        call(item)
-        took.append(clock() - began)
-    return statistics.median(took) * 1000
+def _reads_at(bench: Bench, nodes: int, peer: Any) -> None:
+    ids = anchors(nodes)
+    repeats = min(bench.table.repeats, 5)
+    with filled("memory://", nodes) as session:
+        maps = [Side("pinfold", lambda: harness.median_ms(session.pin_map, ids), lambda: _is_map(session, ids))]
+        walks = [Side("pinfold", lambda: harness.median_ms(session.walk, ids), lambda: len(session.walk(ids[0]).hops) > 0)]
+        if peer is not None:
+            peer_fill(bench, peer, nodes)
+            ask = functools.partial(peer.ask, name="graph", depth=2, max_rows=50)
+            maps.append(Side(peer.name, lambda: float(ask("pin_map", anchors=ids)), lambda: f"[{ids[0]}]" in ask("show", anchor=ids[0]), "50 rows"))
+            walks.append(Side(peer.name, lambda: float(ask("walk", anchors=ids)), lambda: True, "50 rows"))
+        bench.table.compare(f"pin map, depth 2, 800 tokens, {nodes:,} nodes", "ms", maps, target="<= 1 ms", repeats=repeats)
+        bench.table.compare(f"walk, depth 2, 50 rows, {nodes:,} nodes", "ms", walks, repeats=repeats)
 
 
 def _is_map(session: Session, ids: list[str]) -> bool:

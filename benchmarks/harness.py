@@ -141,6 +141,16 @@ def us_per_item(call: Callable[[Any], object], items: Iterable[Any]) -> float:
     return (clock() - began) / len(items) * 1e6
 
 
+def median_ms(call: Callable[[Any], object], items: Iterable[Any]) -> float:
+    """Return the median of milliseconds per call, one call for each item."""
+    clock, took = per_call_clock, []
+    for item in items:
+        began = clock()
+        call(item)
+        took.append(clock() - began)
+    return statistics.median(took) * 1000
+
+
 def machine(folder: str | None = None) -> dict[str, Any]:
     """Return what figures depend on: processor, load, versions, and how long this disk takes for an fsync."""
     load = os.getloadavg() if hasattr(os, "getloadavg") else ()

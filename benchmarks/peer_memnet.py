@@ -6,17 +6,17 @@ import os
 import time
 from typing import Any
 
-for _cap in ("ROWS", "LAW", "RELATIONS", "TAGS", "FIELDS", "BATCH_LINES"):  # read when a session is opened
-    os.environ[f"MEMNET_MAX_{_cap}"] = "100000000"
-
 from memnet.mutate_gate import MutateGate
 from memnet.pin_map_composer import PinMapComposer
-from memnet.session import open_session
+from memnet.session import close_session, open_session
 from memnet.snapshot import load_snapshot, write_snapshot
 from memnet.walk_query import WalkQuery
 
 from benchmarks import harness
 from benchmarks.peers import serve
+
+for _cap in ("ROWS", "LAW", "RELATIONS", "TAGS", "FIELDS", "BATCH_LINES"):  # read when a session is opened
+    os.environ[f"MEMNET_MAX_{_cap}"] = "100000000"
 
 _clock = harness.per_call_clock
 _open: dict[str, Any] = {}
@@ -50,15 +50,15 @@ def show(name: str, anchor: str, depth: int, max_rows: int) -> str:
 
 
 def pin_map(name: str, anchors: list[str], depth: int, max_rows: int) -> float:
-    """Return milliseconds per pin map."""
+    """Return the median milliseconds of a pin map."""
     composer = PinMapComposer(_open[name])
-    return harness.us_per_item(lambda anchor: composer.compose(anchor=anchor, depth=depth, max_rows=max_rows), anchors) / 1000
+    return harness.median_ms(lambda anchor: composer.compose(anchor=anchor, depth=depth, max_rows=max_rows), anchors)
 
 
 def walk(name: str, anchors: list[str], depth: int, max_rows: int) -> float:
-    """Return milliseconds per walk."""
+    """Return the median milliseconds of a walk."""
     query = WalkQuery(_open[name])
-    return harness.us_per_item(lambda anchor: query.hops(anchor=anchor, depth=depth, max_rows=max_rows), anchors) / 1000
+    return harness.median_ms(lambda anchor: query.hops(anchor=anchor, depth=depth, max_rows=max_rows), anchors)
 
 
 def save(name: str, path: str) -> float:
@@ -84,7 +84,7 @@ def rss_kib() -> int:
 
 
 def forget(name: str) -> int:
-    del _open[name]
+    close_session(_open.pop(name).meta.session_id)
     return 0
 
 
