@@ -192,11 +192,10 @@ def coding() -> Text:
         file = _id(name)
         nodes.append(f"+ FILE [{file}] ; path={name.replace('.', '/')}.py ; doc={_promise(tree, name)}")
         for item, qname in _symbols(tree):
-            if len(known) < 400:
-                id = known[f"{name}.{qname}"] = _id(f"{name}.{qname}")
-                form = "class" if isinstance(item, ast.ClassDef) else "def"
-                nodes.append(f"+ SYM [{id}] ; qname={name}.{qname} ; is={form} ; line={item.lineno} ; doc={_promise(item, qname)}")
-                edges.append(f"+ [{file}] --(contains)--> [{id}]")
+            id = known[f"{name}.{qname}"] = _id(f"{name}.{qname}")
+            form = "class" if isinstance(item, ast.ClassDef) else "def"
+            nodes.append(f"+ SYM [{id}] ; qname={name}.{qname} ; is={form} ; line={item.lineno} ; doc={_promise(item, qname)}")
+            edges.append(f"+ [{file}] --(contains)--> [{id}]")
     for name, tree in trees.items():
         for target in _imports(tree, name):
             edges.append(f"+ [{_id(name)}] --(imports)--> [{_id(target)}]")

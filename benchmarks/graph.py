@@ -343,7 +343,9 @@ def pin_map_command(bench: Bench) -> None:
 
         return Side(name, run, lambda: "pinfold" not in name or "TSK [TSK5]" in output[name])
 
-    bench.table.compare("query pin-map, whole process", "ms", [side(name) for name in arguments], target="<= 100 ms", repeats=max(bench.table.repeats, 9))
+    bench.table.compare(
+        "query pin-map, whole process", "ms", [side(name) for name in arguments], target="<= 100 ms", repeats=1 if bench.small else max(bench.table.repeats, 9)
+    )
 
 
 def _children_s() -> float:
