@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import json
-import multiprocessing
+import os
 import re
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -236,6 +238,17 @@ def test_a_diff_turns_one_state_into_another_and_undo_into_the_one_before(docume
             assert _content(session) == _content(memory.fork("work", "before", at=last - 1))
 
 
+def test_the_first_entry_and_one_with_more_than_rows_in_it_are_undone_too(session: Session) -> None:
+    first = session.mutate("+ TSK [T1] ; goal=ship").seq
+    second = session.mutate("SCHEMA TSK ; fields=goal\nSCHEMA MOD ; fields=path\n+ MOD [M1] ; path=a.py").seq
+    assert session.undo(second).dropped == ["M1"]
+    assert session.undo(first).dropped == ["T1"]
+    assert rows(session) == {} and len(session.schema()) == 2, "a schema only widens"
+    with pytest.raises(Refused) as refused:
+        session.undo(session.set("k", "v") and session.status().seq)
+    assert refused.value.code == "nothing_to_undo"
+
+
 def _apply(session: Session, document: str) -> None:
     if document:
         session.mutate(document)
@@ -349,37 +362,34 @@ def test_a_pasted_map_or_delta_is_refused_line_by_line_and_changes_nothing(sessi
         assert all(op.op == "" or op.form == "law" for op in parse_document(shown).ops)
 
 
-def _writer(url: str, number: int, documents: int, out: Any) -> None:
-    accepted, refused = [], 0
-    with Memory(url, actor=f"w{number}", background=False) as memory:
-        session = memory.session("shared")
-        for n in range(documents):
-            try:
-                done = session.mutate(f"+ JOB [NEW:j] ; by={number} ; n={n}\n+ [NEW:j] --(of)--> [root]\n~ [root] ; total+=1")
-                accepted.append((done.minted["j"], done.minted["#1"], number, n))
-            except DocumentRefused:
-                refused += 1
-            try:
-                session.mutate(f"~ [root] ; last={number}", if_seq=session.status().seq - 1)
-            except DocumentRefused as conflict:
-                refused += [p.code for p in conflict.problems] == ["conflict"]
-    out.put((accepted, refused))
+WRITER = """
+import json, sys
+from pinfold import Memory
+from pinfold.errors import DocumentRefused
+url, number, documents = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+accepted, refused = [], 0
+with Memory(url, actor=f"w{number}", background=False) as memory:
+    session = memory.session("shared")
+    for n in range(documents):
+        done = session.mutate(f"+ JOB [NEW:j] ; by={number} ; n={n}\\n+ [NEW:j] --(of)--> [root]\\n~ [root] ; total+=1")
+        accepted.append((done.minted["j"], done.minted["#1"], number, n))
+        try:
+            session.mutate(f"~ [root] ; last={number}", if_seq=session.status().seq - 1)
+        except DocumentRefused as conflict:
+            refused += [p.code for p in conflict.problems] == ["conflict"]
+json.dump([accepted, refused], sys.stdout)
+"""
 
 
 @pytest.mark.parametrize("processes", [8])
 def test_eight_processes_mutate_one_session_and_every_accepted_document_is_there_once(sqlite_url: str, processes: int) -> None:
-    documents = 12
+    documents = 6
     with Memory(sqlite_url) as memory:
         memory.session("shared").mutate("+ ROOT [root]")
-    spawn = multiprocessing.get_context("spawn")
-    out = spawn.Queue()
-    running = [spawn.Process(target=_writer, args=(sqlite_url, number, documents, out)) for number in range(processes)]
-    for process in running:
-        process.start()
-    answers = [out.get(timeout=120) for _ in running]
-    for process in running:
-        process.join(60)
-        assert process.exitcode == 0
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1] / "src")}
+    words = [sys.executable, "-c", WRITER, sqlite_url]
+    started = [subprocess.Popen([*words, str(number), str(documents)], stdout=subprocess.PIPE, env=env) for number in range(processes)]
+    answers = [json.loads(process.communicate(timeout=120)[0]) for process in started]
     accepted = [job for jobs, _ in answers for job in jobs]
     with Memory(sqlite_url) as memory:
         session = memory.session("shared")

@@ -156,11 +156,11 @@ def test_the_coding_example_is_refused_there_and_accepted_here(peer: Peer, ours:
     text = (peer.examples / "workflow.coding.example.txt").read_text("utf-8")
     lawless = tmp_path / "lawless.txt"
     lawless.write_text("".join(line for line in text.splitlines(keepends=True) if not line.startswith("LAW")), "utf-8")
-    for anchor in ("MOD_cli", "TSK_mcp_session_load", "SYM_run_memnet"):
-        asked = f"query pin-map --anchor {anchor} --max-rows 500"
-        there = peer.run(opened, f"add --file {lawless}", asked)
-        here = ours(opened, f"add --file {lawless}", f"{asked} --budget-tokens 8000")
-        theirs, shown = rows(there[2]["stdout"]), rows(here[2][1])
+    asked = [f"query pin-map --anchor {anchor} --max-rows 500" for anchor in ("MOD_cli", "TSK_mcp_session_load", "SYM_run_memnet")]
+    there = peer.run(opened, f"add --file {lawless}", *asked)[2:]
+    here = ours(opened, f"add --file {lawless}", *(f"{words} --budget-tokens 8000" for words in asked))[2:]
+    for their, (_, our, _) in zip(there, here, strict=True):
+        theirs, shown = rows(their["stdout"]), rows(our)
         assert holds(shown, theirs)
         # its delete_on_settle rows are hidden there though their status is not settled; and edges between two nodes at the rim
         extra = {id: row for id, row in shown.items() if id not in theirs}

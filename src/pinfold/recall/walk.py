@@ -52,7 +52,7 @@ def check_anchor(graph: Graph, id: str, now_ms: int) -> Node | Edge | Law:
     row = graph.live(id, now_ms)
     if row is None:
         found = near_ids(id, lambda other: graph.live(other, now_ms) is not None)
-        hint = f"is it {' or '.join(found)}?" if found else "list the nodes, or search for it"
+        hint = f"is it {' or '.join(found)}?" if found else "`read list` names the nodes there are"
         raise Refused(f"no row {id}", code="not_found", hint=hint, id=id, near=found)
     return row
 

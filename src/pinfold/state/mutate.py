@@ -194,6 +194,16 @@ class _Document(Draft):
         found = near_ids(name, lambda id: self.peek(id) is not None)
         return f"is it {' or '.join(found)}?" if found else "read it first: its id may have changed"
 
+    def _near_node(self, name: str) -> str:
+        """Return what to do about an edge's end that is no node; a row minted here is named by its label, never by a guess."""
+        if len(self.problems) > _HINTED:
+            return ""
+        minted = {id for id in self.minted.values() if (row := self.peek(id)) is not None and form_of(row) == "node"}
+        found = near_ids(name, lambda id: id not in minted and (row := self.peek(id)) is not None and form_of(row) == "node")
+        if found:
+            return f"is it {' or '.join(found)}?"
+        return "label the new node: + KIND [NEW:x], then [NEW:x] is it" if minted else "read it first: its id may have changed"
+
     # --- minting ------------------------------------------------------------------------------------------------
 
     def _name(self, op: Op, work: Work) -> None:
@@ -734,7 +744,7 @@ class _Document(Draft):
         if end in self.poison and self.poison[end] != op.line:
             return None
         what = f"no node {end}" if row is None else f"{end} is a {form_of(row)}, not a node"
-        self._problem(op, column_of_name(op.text, end, nth), "no_such_node", what, self._near(end))
+        self._problem(op, column_of_name(op.text, end, nth), "no_such_node", what, self._near_node(end))
         return None
 
     def _settle(self) -> None:
