@@ -263,7 +263,11 @@ class SqliteJournal:
                     done = self._open().execute(_APPEND, (known, record.seq, record.hash, record.body, after, after_hash)).rowcount
                 except sqlite3.Error as error:
                     done = self._collided(error)
-            return None if done == 1 else self._conflict(session, after)
+                if done == 1:
+                    return None
+                if self._id(self._open(), session) == known:
+                    return self._conflict(session, after)
+            # The session was dropped and begun anew since: once more, under its new id.
         start = after
         with _Transaction(self) as db:
             known = self._id(db, session) or db.execute("INSERT INTO session (name) VALUES (?)", (session,)).lastrowid or 0
