@@ -250,6 +250,38 @@ def test_a_fork_of_a_past_whose_large_value_is_gone_has_a_miss_there(memory, sma
     assert fork.set("k", "new").index == 2
 
 
+def test_a_fork_of_a_session_that_is_erased_meanwhile_is_of_one_history(memory, monkeypatch):
+    session = memory.session("s")
+    session.set("secret", "s3cret")
+    session.set("b", "2")
+    at = Past.at
+
+    def erased_meanwhile(self, seq):
+        state = at(self, seq)
+        monkeypatch.setattr(Past, "at", at)
+        session.forget("secret", erase=True)
+        return state
+
+    monkeypatch.setattr(Past, "at", erased_meanwhile)
+    fork = memory.fork("s", "f", at=2)
+    assert fork.peek("secret").value == ""  # as the rewritten history has it
+    fork.set("c", "3")
+    assert fork.keys() == ["secret", "b", "c"]
+
+
+def test_a_fork_at_the_last_entry_that_went_names_the_first_that_is_kept(memory, small):
+    session = memory.session("s")
+    for n in range(200):
+        session.set("k", f"v{n}")
+        if n % 20 == 0:
+            memory.compact()
+    first = retained(memory)[0]
+    with pytest.raises(Refused) as refused:
+        memory.fork("s", "f", at=first - 1)
+    assert (refused.value.code, refused.value.fields["first_seq"]) == ("history_gone", first)
+    assert memory.fork("s", "f", at=first).peek("k").value == f"v{first - 1}"
+
+
 def test_trimmed_history_keeps_the_large_values_that_are_still_there(memory, small, clock):
     session = memory.session("s")
     session.set("old", large(0))

@@ -167,10 +167,17 @@ class Replica:
             self.seen = version
 
     def _read_on(self) -> None:
+        seq = self.state.seq
         if self._torn:
             self._reload()
-        else:
-            self._follow(self.journal.read(self.id, self.state.seq))
+        elif seq == 0:
+            self._follow(self.journal.read(self.id, 0))
+        else:  # from our last entry on: where it is another by now, history was replaced, and what was erased must leave RAM too
+            records = self.journal.read(self.id, seq - 1)
+            if records and (records[0].seq, records[0].hash) == (seq, self.state.hash):
+                self._follow(records[1:])
+            else:
+                self.reload()
 
     def _follow(self, records: list[Record]) -> None:
         """Apply records after ours; where they do not follow, the history was replaced or trimmed: load anew."""
@@ -759,9 +766,10 @@ class Engine:
         source = incarnation_id(name, number)
         numbers = [incarnation_number(journal_id) for journal_id in self.journal.incarnations(target)]
         copied = incarnation_id(target, max(numbers, default=0) + 1)
-        state = load_state(self.journal, source)
+        with self.journal.write_lock(source, limits.LOCK_WAIT_S):  # nothing is erased between the look and the copy
+            state = load_state(self.journal, source)
+            last = self.journal.read(source, state.seq - 1, 1)
         body = encode_snapshot(state)
-        last = self.journal.read(source, state.seq - 1, 1)
         names = blob_names(state)
         blobs = {sha256: raw for sha256 in names if (raw := self.journal.get_blob(source, sha256)) is not None}
         if not self.journal.begin(copied, last[0], Snapshot(state.seq, hash_of(body), body, names), blobs):

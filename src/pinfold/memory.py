@@ -13,9 +13,9 @@ from pinfold import limits
 from pinfold.arguments import check_actor, check_session_name
 from pinfold.async_session import AsyncSession
 from pinfold.bulk import Bulk
-from pinfold.engine import Engine, compact, incarnation_id, incarnation_number, load_state
+from pinfold.engine import Engine, Replica, compact, incarnation_id, incarnation_number, load_state
 from pinfold.entry import Entry, Fact, Record, encode_entry, hash_of
-from pinfold.errors import Refused
+from pinfold.errors import Busy, Refused
 from pinfold.graph_session import Changed
 from pinfold.journal.base import Journal, SessionInfo, Snapshot
 from pinfold.journal.open import default_url, open_journal
@@ -136,15 +136,26 @@ class Memory:
         source.catch_up()
         if not source.state.exists or source.is_over():
             raise Refused(f"there is no session {session_id!r}", code="no_such_session", hint="`session list` names those there are", session_id=session_id)
-        with source.lock:
-            seq = source.state.seq if at is None else at
-            state = decode_snapshot(encode_snapshot(Past(self._journal, source.id).at(seq)))
+        for _ in range(limits.TURN_ATTEMPTS):
+            with source.lock:
+                seq = source.state.seq if at is None else at
+                state = decode_snapshot(encode_snapshot(Past(self._journal, source.id).at(seq)))
+            with self._journal.write_lock(source.id, limits.LOCK_WAIT_S):  # nothing is erased between the look and the copy
+                records = self._journal.read(source.id, seq - 1, 1) if seq > 0 else []
+                if not records or records[0].seq != seq:
+                    first = records[0].seq if records else 1
+                    raise Refused(f"entry {seq} is no longer kept", code="history_gone", hint="ask for a later one", first_seq=first)
+                if records[0].hash == state.hash:
+                    return self._begin_fork(source, name, records[0], state)
+            source.catch_up()
+        raise Busy(f"session {session_id!r} is rewritten all the time", hint="try again")
+
+    def _begin_fork(self, source: Replica, name: str, record: Record, state: SessionState) -> Session:
         last_token, state.promises = state.promises.last_token, Promises()
         state.promises.last_token = last_token
         state.requests.clear()
         _drop_values_gone(self._journal, source.id, state)
-        state.settings = msgspec.structs.replace(state.settings, extra={**state.settings.extra, "forked_from": session_id, "fork_seq": seq})
-        record = self._journal.read(source.id, seq - 1, 1)[0]
+        state.settings = msgspec.structs.replace(state.settings, extra={**state.settings.extra, "forked_from": source.name, "fork_seq": state.seq})
         return self._begin(name, record, state, lambda blob: self._journal.get_blob(source.id, blob.sha256))
 
     def merge(self, fork_id: str, *, into: str | None = None) -> Changed:
