@@ -82,7 +82,7 @@ def test_by_and_group_of_other_rows_are_values_like_others(session):
 
 def test_after_any_changes_the_index_answers_as_one_made_anew(memory):
     session, dice = memory.session("a"), random.Random(5)
-    words = "red green blue bicycle boat tree river stone cloud lamp".split()
+    words = ["red", "green", "blue", "bicycle", "boat", "tree", "river", "stone", "cloud", "lamp"]
     ids: list[str] = []
     for turn in range(60):
         what = dice.random()
