@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from pinfold.compat import pmll
@@ -178,7 +180,7 @@ def test_traversal_of_an_unknown_start_is_empty():
 
 def test_traversal_begins_with_the_start_and_scores_fall_with_depth():
     ids = [upsert_node(S, "concept", f"n{n}", "x").id for n in range(5)]
-    for a, b in zip(ids, ids[1:], strict=False):
+    for a, b in itertools.pairwise(ids):
         create_relation(S, a, b, "depends_on")
     found = retrieve_with_traversal(S, ids[0], max_depth=3)
     assert [(r.node.id, r.depth, r.relevance_score) for r in found] == [(ids[0], 0, 100.0), (ids[1], 1, 76.9), (ids[2], 2, 62.5), (ids[3], 3, 52.6)]
