@@ -100,7 +100,8 @@ class _Candidate(msgspec.Struct):
 
 def search(sessions: Sequence[RecallSession], asked: Asked, depth: int, k: int, offset: int, budget_tokens: int | None) -> Searched:
     """Return the answer of these sessions; see `RecallSession.search`."""
-    wanted = offset + k + SPARE_HITS
+    spare = budget_tokens is not None or any(session._replica.state.graph.edges for session in sessions)
+    wanted = offset + k + (SPARE_HITS if spare else 1)
     found: list[_Candidate] = []
     answers: list[Answer] = []
     totals = [0, 0]
@@ -132,6 +133,8 @@ def search(sessions: Sequence[RecallSession], asked: Asked, depth: int, k: int, 
         found.sort(key=lambda candidate: candidate.rank)
     kept: list[_Candidate] = []
     for candidate in found:
+        if budget_tokens is None and len(kept) > offset + k:
+            break
         candidate.shown = _shown(candidate.session, candidate.hit, asked.explain)
         if candidate.shown is not None:  # else it went while we ranked
             kept.append(candidate)

@@ -382,6 +382,13 @@ class RecallSession(GraphSession):
             raise Refused(f"{session!r} is not read here", code="bad_argument", hint="this session, or the one that keeps its long-term memory")
         return answers.search(sessions, asked, depth, k, skip, budget_tokens)
 
+    def _anchors_for(self, query: str) -> list[str]:
+        """Return the rows of this session that answer a query directly, at most PINNED; an exact label or id alone."""
+        self._replica.catch_up()
+        answer = self._recall().search(query, PINNED, now_ms=self._replica.now_ms())
+        exact = [hit.id for hit in answer.hits if "exact" in hit.why]
+        return exact or [hit.id for hit in answer.hits if hit.confidence > 0]
+
     def traverse(self, id: str, max_depth: int = 2, edge_filter: str | Collection[str] | None = None, limit: int = TRAVERSED) -> Traversed:
         """Return the memories around one along edges, either way, each at its shortest depth; the start first.
 

@@ -168,7 +168,9 @@ def test_every_tool_answers_with_the_fields_its_row_names(era: str, tmp_path: Pa
                 arguments = {"seq": next(row["seq"] for row in (await to.ask("log"))["entries"] if "patched TSK1" in row["changes"])}
             row = BY_TOOL[tool]
             if row.mcp_text is not None:
-                shown = (await to.raw(tool, arguments)).content[0].text
+                result = await to.raw(tool, arguments)
+                shown = result.content[0].text
+                assert not result.is_error, shown
                 assert shown and (row.mcp_text is not _brief or {"seq"} <= set(json.loads(shown)) <= {"seq", "minted", "lines", "dropped", "warnings"}), shown
                 continue
             answer = await to.ask(tool, **arguments)

@@ -670,7 +670,8 @@ class RecallIndex:
         if now_ms is None or not w.decay_per_day:
             return scored.total
         at = self._at.upto(len(self.ids))[scored.slots]
-        factor = rank.decay_factors((now_ms - at.astype(np.float64)) / DAY_MS, w.decay_per_day, w.decay_floor)
+        # In whole days (UTC): which of two equals was written a moment later is no reason.
+        factor = rank.decay_factors((now_ms // DAY_MS - at // DAY_MS).astype(np.float64), w.decay_per_day, w.decay_floor)
         factor[at == NO_TIME] = 1.0
         if self._pinned:
             pinned = [(d := self._documents[slot]) is not None and d.pinned for slot in scored.slots.tolist()]
