@@ -276,7 +276,8 @@ class Beyond:
             fault = self.fault(name, mark, hint)
             if fault:
                 sheet.direct.setdefault(dependent, []).append(Cause(name, fault))
-        return settle(sheet)
+        with replica.lock:
+            return settle(replica.state.inputs, sheet)
 
 
 def marked(texts: Iterable[str | Input], beyond: Beyond, here: str) -> list[Input]:
