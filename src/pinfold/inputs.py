@@ -306,7 +306,7 @@ def shown_name(name: str, here: str) -> str:
     if kind == "row":
         return rest
     if kind in ("file", "tree"):
-        path = os.path.relpath(rest, here) if rest.startswith(here.rstrip(os.sep) + os.sep) else rest
+        path = os.path.relpath(rest, here) if f"{rest}{os.sep}".startswith(here.rstrip(os.sep) + os.sep) else rest
         name = path.replace(os.sep, "/") + ("/" if kind == "tree" else "")
     return format_value(name)
 

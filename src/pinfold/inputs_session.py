@@ -91,10 +91,13 @@ class InputsSession(GraphSession):
         name = self._replica.name
         return [own_name(given, name) for given in marked(inputs, self._beyond(), os.getcwd())]
 
-    def _noted(self, key: str, inputs: Iterable[str | Input]) -> list[Input]:
+    def _noted(self, key: str, inputs: list[str | Input]) -> list[Input]:
         """Return inputs as they are now, for work on key that begins now. Refuses what would be refused when it is done."""
-        from pinfold.state.inputs import rest_on
+        from pinfold.state.inputs import cycle_refusal, rest_on
 
+        name = f"slot:{key}"
+        if name in inputs:
+            raise cycle_refusal([name, name])
         noted = self.note(*inputs)
         with self._replica.lock:
             rest_on(self._replica.state, [], key, noted, self._replica.now_ms())
