@@ -276,7 +276,8 @@ class Beyond:
             fault = self.fault(name, mark, hint)
             if fault:
                 sheet.direct.setdefault(dependent, []).append(Cause(name, fault))
-        return settle(sheet)
+        with replica.lock:
+            return settle(replica.state.inputs, sheet)
 
 
 def marked(texts: Iterable[str | Input], beyond: Beyond, here: str) -> list[Input]:
@@ -305,7 +306,7 @@ def shown_name(name: str, here: str) -> str:
     if kind == "row":
         return rest
     if kind in ("file", "tree"):
-        path = os.path.relpath(rest, here) if rest.startswith(here.rstrip(os.sep) + os.sep) else rest
+        path = os.path.relpath(rest, here) if f"{rest}{os.sep}".startswith(here.rstrip(os.sep) + os.sep) else rest
         name = path.replace(os.sep, "/") + ("/" if kind == "tree" else "")
     return format_value(name)
 

@@ -27,7 +27,7 @@ WHY_ROWS = 500
 """Lines of one `why`: a larger tree says how much it left out."""
 
 
-class Stale(msgspec.Struct, frozen=True):
+class Stale(msgspec.Struct, frozen=True, gc=False):
     """A dependent that can no longer be trusted, by its input name (slot:KEY, row:ID), and its root causes in words."""
 
     name: str
@@ -91,10 +91,13 @@ class InputsSession(GraphSession):
         name = self._replica.name
         return [own_name(given, name) for given in marked(inputs, self._beyond(), os.getcwd())]
 
-    def _noted(self, key: str, inputs: Iterable[str | Input]) -> list[Input]:
+    def _noted(self, key: str, inputs: list[str | Input]) -> list[Input]:
         """Return inputs as they are now, for work on key that begins now. Refuses what would be refused when it is done."""
-        from pinfold.state.inputs import rest_on
+        from pinfold.state.inputs import cycle_refusal, rest_on
 
+        name = f"slot:{key}"
+        if name in inputs:
+            raise cycle_refusal([name, name])
         noted = self.note(*inputs)
         with self._replica.lock:
             rest_on(self._replica.state, [], key, noted, self._replica.now_ms())
@@ -221,13 +224,14 @@ class InputsSession(GraphSession):
         opened: set[str] = set()
         left_out = 0
         stack: list[tuple[int, str, str]] = [(0, name, "")]
+        rests = replica.state.inputs.rests
         faults = {(dependent, cause.name): cause.what for dependent, causes in verdict.direct.items() for cause in causes}
         while stack:
             depth, at, above = stack.pop()
             if len(grounds) >= WHY_ROWS:
                 left_out += 1
                 continue
-            inner = list(dict.fromkeys(verdict.rests.get(at, ())))
+            inner = list(dict.fromkeys(rest[0] for rest in rests(at)))
             what = faults.get((above, at), "") or ("stale" if at in verdict.causes else "")
             grounds.append(Ground(depth, at, what, at in opened and bool(inner)))
             if at not in opened:

@@ -164,8 +164,22 @@ def _item(item: Any) -> dict[str, Any]:
     return {"id": item.id, "line": item.line, "seq": item.seq, "at": whole_ms(item.at_ms), **({"actor": item.actor} if item.actor else {})}
 
 
-def _list(call: Call, tag: str | None, where: list[str] | None, form: str, active_only: bool, limit: int, cursor: str, at: str | None) -> dict[str, Any]:
-    found = _reader(call, at).find(tag, where=where, form=form, active_only=active_only, limit=limit, cursor=cursor)
+def _list(
+    call: Call,
+    tag: str | None,
+    where: list[str] | None,
+    form: str,
+    active_only: bool,
+    superseded: bool,
+    since: str,
+    until: str,
+    limit: int,
+    cursor: str,
+    at: str | None,
+) -> dict[str, Any]:
+    found = _reader(call, at).find(
+        tag, where=where, form=form, active_only=active_only, superseded=superseded, since=since, until=until, limit=limit, cursor=cursor
+    )
     return {"items": [_item(item) for item in found.items], "total": found.total, "returned": len(found.items), "next": found.cursor}
 
 
@@ -494,6 +508,9 @@ ROWS = (
             Param("where", "strings", "status=open, prio>=3, goal=*ship*; all must hold", None, repeat=True),
             Param("form", "str", "node, edge, law or any", "node"),
             Param("active_only", "bool", "without settled rows", False),
+            Param("superseded", "bool", "those too that others took the place of", False, told=False),
+            Param("since", "str", "that held at or after this ISO time", "", told=False),
+            Param("until", "str", "that held before this ISO time", "", told=False),
             Param("limit", "int", "rows a page", 50, cli_default=limits.LIST_ROWS_MAX),
             Param("cursor", "str", "next of the page before", ""),
             _AT,

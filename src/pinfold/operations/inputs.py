@@ -117,6 +117,7 @@ def _told_conflicts(result: dict[str, Any]) -> str:
     return "\n".join(f"{row['kind']} {' '.join(f'{k}={v}' for k, v in row['key'].items())}: {' '.join(row['ids'])}" for row in result["conflicts"])
 
 
+_NOTHING = "# pinfold: nothing"
 _LIMIT = Param("limit", "int", "at most this many", 100, cli_default=1_000_000_000, told=False)
 
 ROWS = (
@@ -131,7 +132,7 @@ ROWS = (
         mcp="stale",
         cli=("stale",),
         text=_told_stale,
-        mcp_text=_told_stale,
+        mcp_text=lambda result: _told_stale(result) or _NOTHING,
         is_empty=lambda result: not result["stale"],
         summary="what can no longer be trusted, and why",
         result="stale[]{name, because[]}, total",
@@ -148,7 +149,7 @@ ROWS = (
         mcp="why",
         cli=("why",),
         text=_told_why,
-        mcp_text=_told_why,
+        mcp_text=lambda result: _told_why(result) or _NOTHING,
         is_empty=lambda result: not result["inputs"],
         summary="what a row or key rests on, and what changed",
         result="name, stale, because[], inputs[]{depth, name, what?, again?}, superseded_by?",
@@ -169,7 +170,7 @@ ROWS = (
         mcp="refresh",
         cli=("refresh",),
         text=_told_stale,
-        mcp_text=_told_stale,
+        mcp_text=lambda result: _told_stale(result) or _NOTHING,
         is_empty=lambda result: not result.get("stale") and not result.get("reaffirmed"),
         summary="--list what to redo, in order; or NAME… that still hold",
         result="stale[]{name, because[]}, total | reaffirmed[]",
@@ -203,7 +204,7 @@ ROWS = (
         mcp="conflicts",
         cli=("conflicts",),
         text=_told_conflicts,
-        mcp_text=_told_conflicts,
+        mcp_text=lambda result: _told_conflicts(result) or _NOTHING,
         is_empty=lambda result: not result["conflicts"],
         summary="live rows that claim the same unique key",
         result="conflicts[]{kind, key{field: value}, ids[]}",

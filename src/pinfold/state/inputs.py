@@ -55,7 +55,7 @@ class Input(msgspec.Struct, frozen=True):
         return [self.name, self.mark or ""] if self.hint is None else [self.name, self.mark or "", self.hint]
 
 
-class Cause(msgspec.Struct, frozen=True):
+class Cause(msgspec.Struct, frozen=True, gc=False):
     """Why something is stale: an input, and what became of it ("changed", "gone", "superseded by E9", "now 8")."""
 
     name: str
@@ -322,14 +322,15 @@ def unique_key(names: tuple[str, ...], fields: Mapping[str, str]) -> tuple[str, 
 
 
 class Sheet(msgspec.Struct):
-    """What one judgement works on: the dependents asked about with all they rest on, and what is wrong with each directly.
+    """What one judgement works on: what is wrong with each dependent directly, and what is still to be looked at.
 
-    outside: (dependent, name, mark, hint) still to be looked at by whoever may look beyond the state.
+    outside: (dependent, name, mark, hint), for whoever may look beyond the state. within: the dependents asked about and all
+    upstream of them, None for all there are.
     """
 
-    rests: dict[str, list[str]]
     direct: dict[str, list[Cause]]
     outside: list[tuple[str, str, str, Any]]
+    within: set[str] | None
 
 
 class Verdict(msgspec.Struct):
@@ -337,43 +338,61 @@ class Verdict(msgspec.Struct):
 
     causes: dict[str, tuple[Cause, ...]]
     direct: dict[str, list[Cause]]
-    rests: dict[str, list[str]]
+
+
+_Now = tuple[str, str, Cause | None]
+"""(what is wrong with an input whatever a dependent noted, its mark, what to say where the marks differ)."""
+_ELSEWHERE: _Now = ("", "", None)
 
 
 def collect(state: SessionState, wanted: Iterable[str] | None, now_ms: int) -> Sheet:
     """Return the sheet of these dependents and everything upstream of them, or of all. O(what they rest on)."""
     given = state.inputs.given
-    if wanted is None:
-        names = list(given)
-    else:
-        names, seen = [], set()
-        stack = [name for name in wanted if name in given]
-        while stack:
-            name = stack.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            names.append(name)
-            stack.extend(rest[0] for rest in state.inputs.rests(name) if rest[0] in given and rest[0] not in seen)
-    sheet = Sheet({}, {}, [])
-    known: dict[str, tuple[str, str]] = {}
-    for dependent in names:
-        rests = sheet.rests[dependent] = []
+    within = None if wanted is None else _upstream(state.inputs, wanted)
+    direct: dict[str, list[Cause]] = {}
+    outside: list[tuple[str, str, str, Any]] = []
+    known: dict[str, _Now] = {}
+    for dependent in given if within is None else within:
         for records in given[dependent].values():
             for name, mark, hint in records:
-                rests.append(name)
-                if name.startswith(_OUTSIDE):
-                    sheet.outside.append((dependent, name, mark, hint))
-                    continue
                 at = known.get(name)
                 if at is None:
-                    at = known[name] = look_at(state, name, now_ms)
-                fault = at[0] or ("" if not at[1] or not mark or at[1] == mark else changed(name, at[1]))
+                    at = known[name] = _ELSEWHERE if name.startswith(_OUTSIDE) else _now(state, name, now_ms)
+                fault, now, cause = at
+                if not fault and (now == mark or not now or not mark):
+                    if at is _ELSEWHERE:
+                        outside.append((dependent, name, mark, hint))
+                    continue
                 if fault.startswith("superseded") and _takes_place(state, dependent, name):
-                    fault = "" if not mark or _mark_of(state.graph, name[4:]) == mark else "changed"
-                if fault:
-                    sheet.direct.setdefault(dependent, []).append(Cause(name, fault))
-    return sheet
+                    if not mark or _mark_of(state.graph, name[4:]) == mark:
+                        continue
+                    cause = Cause(name)
+                assert cause is not None
+                causes = direct.get(dependent)
+                if causes is None:
+                    direct[dependent] = [cause]
+                else:
+                    causes.append(cause)
+    return Sheet(direct, outside, within)
+
+
+def _upstream(inputs: Inputs, wanted: Iterable[str]) -> set[str]:
+    """Return these dependents and every dependent they rest on."""
+    seen: set[str] = set()
+    stack = [name for name in wanted if name in inputs.given]
+    while stack:
+        name = stack.pop()
+        if name not in seen:
+            seen.add(name)
+            stack.extend(rest[0] for rest in inputs.rests(name) if rest[0] in inputs.given and rest[0] not in seen)
+    return seen
+
+
+def _now(state: SessionState, name: str, now_ms: int) -> _Now:
+    fault, mark = look_at(state, name, now_ms)
+    if fault:
+        return fault, mark, Cause(name, fault)
+    return "", mark, Cause(name, f"now {mark}") if name.startswith(("version:", "url:")) else Cause(name)
 
 
 def _takes_place(state: SessionState, dependent: str, name: str) -> bool:
@@ -384,11 +403,6 @@ def _takes_place(state: SessionState, dependent: str, name: str) -> bool:
             return True
         seen.add(by)
     return False
-
-
-def changed(name: str, mark: str) -> str:
-    """Return the words for an input whose mark is another now."""
-    return f"now {mark}" if name.startswith(("version:", "url:")) else "changed"
 
 
 def look_at(state: SessionState, name: str, now_ms: int) -> tuple[str, str]:
@@ -406,41 +420,38 @@ def look_at(state: SessionState, name: str, now_ms: int) -> tuple[str, str]:
     return "", str(state.settings.extra.get(name) or "")
 
 
-def settle(sheet: Sheet) -> Verdict:
-    """Return what is stale on a sheet, directly or through others. Iterative, O(dependents + what they rest on)."""
-    rests, direct = sheet.rests, sheet.direct
-    users: dict[str, list[str]] = {}
-    for dependent in sorted(rests):
-        for name in rests[dependent]:
-            if name in rests:
-                users.setdefault(name, []).append(dependent)
-    stale = set(direct)
+def settle(inputs: Inputs, sheet: Sheet) -> Verdict:
+    """Return what is stale on a sheet, directly or through others. Iterative, O(what is stale and who rests on it)."""
+    direct, within, users = sheet.direct, sheet.within, inputs.dependents
+    waits = dict.fromkeys(direct, 0)
     stack = list(direct)
     while stack:
         for user in users.get(stack.pop(), ()):
-            if user not in stale:
-                stale.add(user)
+            if user in waits:
+                waits[user] += 1
+            elif within is None or user in within:
+                waits[user] = 1
                 stack.append(user)
-    waits = {dependent: sum(1 for name in rests[dependent] if name in stale) for dependent in stale}
-    ready = sorted(dependent for dependent, count in waits.items() if not count)
+    ready = sorted([dependent for dependent, count in waits.items() if not count])
     causes: dict[str, tuple[Cause, ...]] = {}
+    inherited: dict[str, dict[Cause, None]] = {}
     at = 0
-    while at < len(ready) or len(causes) < len(stale):
+    while len(causes) < len(waits):
         if at == len(ready):  # a ring, which no write makes: begin it somewhere, so that nothing is left out
-            ready.append(min(dependent for dependent in stale if dependent not in causes))
+            ready.append(min(dependent for dependent in waits if dependent not in causes))
         dependent = ready[at]
         at += 1
         if dependent in causes:
             continue
-        own = direct.get(dependent, ())
-        inherited = [cause for name in rests[dependent] if name in causes for cause in causes[name]]
-        causes[dependent] = tuple(dict.fromkeys([*own, *inherited]))[:CAUSES_KEPT]
+        own, more = direct.get(dependent, ()), inherited.pop(dependent, None)
+        found = causes[dependent] = tuple(own) if more is None and len(own) == 1 else tuple(dict.fromkeys([*own, *(more or ())]))[:CAUSES_KEPT]
         for user in users.get(dependent, ()):
-            if user in waits:
+            if user in waits and user not in causes:
+                inherited.setdefault(user, {}).update(dict.fromkeys(found))
                 waits[user] -= 1
                 if not waits[user]:
                     ready.append(user)
-    return Verdict(causes, direct, rests)
+    return Verdict(causes, direct)
 
 
 # --- deciding ---------------------------------------------------------------------------------------------------------
