@@ -1,6 +1,6 @@
-"""Fairness for backends that compare and set: who lost twice in a turn gets the next place reserved at the server.
+"""Fairness for backends that compare and set: who lost PATIENCE times in a turn gets the next place reserved at the server.
 
-The first conflict only means being behind. The second reserves: for RESERVED_MS, or until the turn ends, the server refuses
+The first conflict only means being behind, the next ones cost little. One more reserves: for RESERVED_MS, or until the turn ends, the server refuses
 every other writer of the session, who wait in `append` and then find themselves behind. A writer that dies with a reservation
 holds others up for that long, once. `append` is right without all this: it keeps a turn from losing sixteen times in a row.
 """
@@ -19,6 +19,8 @@ from pinfold.errors import Busy
 
 RESERVED_MS = 250
 """Ample for a turn that knows what it missed, short for those who wait for one that was killed."""
+PATIENCE = 5
+"""Of the sixteen attempts of a turn. Reserving at once is fairer and, with two round trips an append, several times slower."""
 _FIRST_S, _LONGEST_S = 0.3e-3, 4e-3
 
 
@@ -36,7 +38,7 @@ class Contention:
 
     def reserves(self, session: str) -> int:
         """Return 1 where another conflict in this turn is to reserve the next place."""
-        return 1 if self._lost and (session, threading.get_ident()) in self._lost else 0
+        return 1 if self._lost and self._lost.get((session, threading.get_ident()), 0) >= PATIENCE else 0
 
     def won(self, session: str) -> None:
         """Note that an append went through, which ends a reservation too."""
