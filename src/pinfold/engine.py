@@ -158,8 +158,13 @@ class Replica:
     def _read_on(self) -> None:
         if self._torn:
             self._reload()
+            return
+        seq = self.state.seq
+        records = self.journal.read(self.id, max(0, seq - 1))  # with the last one known: a failover or an erasure may have replaced it
+        if seq and (not records or (records[0].seq, records[0].hash) != (seq, self.state.hash)):
+            self._reload()
         else:
-            self._follow(self.journal.read(self.id, self.state.seq))
+            self._follow(records[1:] if seq else records)
 
     def _follow(self, records: list[Record]) -> None:
         """Apply records after ours; where they do not follow, the history was replaced or trimmed: load anew."""
