@@ -1,6 +1,8 @@
 """Fixtures that start real servers. A server that no wheel brings is said loudly, and in CI it is a failure."""
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,13 +66,22 @@ def cluster(redis_driver: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture(scope="session")
-def postgres(postgres_driver: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+def postgres(postgres_driver: None, postgres_place: Path) -> Iterator[Postgres]:
     """One PostgreSQL, for the whole run."""
-    server = Postgres(tmp_path_factory.mktemp("postgres"), "fsync=off").create()
+    server = Postgres(postgres_place / "shared", "fsync=off").create()
     try:
         yield server.start()
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_place() -> Iterator[Path]:
+    """A folder that another user than root may enter, as those of pytest may not: any run of pytest closes them again."""
+    place = Path(tempfile.mkdtemp(prefix="pinfold-postgres-"))
+    place.chmod(0o755)
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import psycopg
@@ -23,7 +23,7 @@ from pinfold import limits
 from pinfold.entry import Record
 from pinfold.errors import ConfigurationError, NewerFormat, PinfoldError
 from pinfold.journal.base import Conflict, SessionInfo, Snapshot
-from pinfold.journal.contention import Contention
+from pinfold.journal.contention import RESERVED_MS, Contention, Queue
 from pinfold.journal.offset import ServerClock
 from pinfold.journal.postgres_link import Link, Listener
 from pinfold.journal.postgres_schema import STORE_FORMAT, statements
@@ -36,8 +36,6 @@ PART_BYTES = 32 << 20
 """A snapshot is kept in parts of this size: a field ends at 1 GiB, and memory on the server before."""
 WAITED_MS = 60_000
 """How long one mark of a waiter makes appends notify."""
-
-_NO_LOCK: AbstractContextManager[Any] = nullcontext()
 
 
 class PostgresJournal:
@@ -222,24 +220,35 @@ class PostgresJournal:
     # --- writing ------------------------------------------------------------------------------------------------
 
     def write_lock(self, session: str, timeout_s: float) -> AbstractContextManager[Any]:
-        return _NO_LOCK
+        return self._contention.turn(session, self._release)
+
+    def _release(self, session: str, token: bytes) -> None:
+        sql = "UPDATE @session SET reserved_for = NULL, reserved_until_ms = 0 WHERE name = %s AND reserved_for = %s"
+        try:
+            self._open().run(lambda db: self._do(db, sql, session, token))
+        except PinfoldError:
+            pass  # it ends by itself
 
     def append(self, session: str, after: int, after_hash: bytes, records: Sequence[Record], blobs: Mapping[bytes, bytes]) -> Conflict | None:
-        sql = f"SELECT * FROM {self.schema}.append(%s, %s, %s, %s, %s::bigint[], %s::bytea[], %s::bytea[], %s::bytea[], %s::bytea[], %s)"
+        sql = f"SELECT * FROM {self.schema}.append(%s, %s, %s, %s, %s::bigint[], %s::bytea[], %s::bytea[], %s::bytea[], %s::bytea[], %s, %s, %s)"
         columns = [r.seq for r in records], [r.hash for r in records], [r.body for r in records], list(blobs), list(blobs.values())
-        arguments = (session, after, after_hash, self._next_delivery(), *columns, PAGE)
+        reserve_ms = RESERVED_MS * self._contention.reserves(session)
+        arguments = (session, after, after_hash, self._next_delivery(), *columns, PAGE, self._contention.token(), reserve_ms)
         link = self._open()
-        asked_s = time.monotonic()
-        rows = link.run(lambda db: db.execute(sql, arguments, binary=True).fetchall(), writes=True)
-        status, at_ms = rows[0][:2]
-        self._clock.note(at_ms, asked_s, time.monotonic())
+        queue: Queue | None = None
+        while True:
+            asked_s = time.monotonic()
+            rows = link.run(lambda db: db.execute(sql, arguments, binary=True).fetchall(), writes=True)
+            status, at_ms = rows[0][:2]
+            self._clock.note(at_ms, asked_s, time.monotonic())
+            if status != 3:
+                break
+            queue = queue or Queue(session)
+            queue.wait()
         if status == 0:
-            if self._contention.lost(session):
-                return Conflict(self.read(session, after))  # time went by
+            self._contention.lost(session, reserve_ms > 0)
             missing = [Record(*row[2:]) for row in rows[1:]]
-            if len(missing) == PAGE:
-                missing += self.read(session, missing[-1].seq)
-            return Conflict(missing)
+            return Conflict(missing + self.read(session, missing[-1].seq) if len(missing) == PAGE else missing)
         self._contention.won(session)
         with self._lock:
             head = self._heads.get(session)

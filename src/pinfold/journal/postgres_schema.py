@@ -20,7 +20,9 @@ CREATE TABLE {schema}.session (
   last_hash bytea NOT NULL DEFAULT '',
   entries bigint NOT NULL DEFAULT 0,
   entry_bytes bigint NOT NULL DEFAULT 0,
-  waited_until_ms bigint NOT NULL DEFAULT 0
+  waited_until_ms bigint NOT NULL DEFAULT 0,
+  reserved_for bytea,
+  reserved_until_ms bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 CREATE TABLE {schema}.entry (
   session bigint NOT NULL, seq bigint NOT NULL, hash bytea NOT NULL, delivery bytea NOT NULL, body bytea NOT NULL,
@@ -48,7 +50,7 @@ ALTER TABLE {schema}.snapshot ALTER COLUMN body SET STORAGE EXTERNAL;
 
 CREATE FUNCTION {schema}.append(
   p_name text, p_after bigint, p_hash bytea, p_delivery bytea, p_seqs bigint[], p_hashes bytea[], p_bodies bytea[],
-  p_names bytea[], p_blobs bytea[], p_limit integer
+  p_names bytea[], p_blobs bytea[], p_limit integer, p_token bytea, p_reserve_ms integer
 ) RETURNS TABLE (status integer, at_ms bigint, seq bigint, hash bytea, body bytea) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -64,14 +66,27 @@ BEGIN
     INSERT INTO {schema}.session (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
   END IF;
   UPDATE {schema}.session SET last_seq = v_last, last_hash = p_hashes[cardinality(p_hashes)],
-      entries = entries + cardinality(p_seqs), entry_bytes = entry_bytes + v_size
+      entries = entries + cardinality(p_seqs), entry_bytes = entry_bytes + v_size, reserved_for = NULL, reserved_until_ms = 0
     WHERE name = p_name AND last_seq = p_after AND last_hash = p_hash
+      AND (reserved_until_ms <= v_now OR reserved_for = p_token)
     RETURNING id, waited_until_ms INTO v_id, v_waited;
   IF NOT FOUND THEN
     SELECT s.id INTO v_id FROM {schema}.session s WHERE s.name = p_name;
     IF EXISTS (SELECT 1 FROM {schema}.entry e WHERE e.session = v_id AND e.seq = p_after + 1 AND e.delivery = p_delivery) THEN
       RETURN QUERY SELECT 2, v_now, NULL::bigint, NULL::bytea, NULL::bytea;
       RETURN;
+    END IF;
+    IF EXISTS (SELECT 1 FROM {schema}.session s WHERE s.id = v_id AND s.reserved_until_ms > v_now AND s.reserved_for <> p_token) THEN
+      RETURN QUERY SELECT 3, v_now, NULL::bigint, NULL::bytea, NULL::bytea;
+      RETURN;
+    END IF;
+    IF p_reserve_ms > 0 THEN
+      UPDATE {schema}.session SET reserved_for = p_token, reserved_until_ms = v_now + p_reserve_ms
+        WHERE id = v_id AND (reserved_until_ms <= v_now OR reserved_for = p_token);
+      IF NOT FOUND THEN
+        RETURN QUERY SELECT 3, v_now, NULL::bigint, NULL::bytea, NULL::bytea;
+        RETURN;
+      END IF;
     END IF;
     RETURN QUERY SELECT 0, v_now, NULL::bigint, NULL::bytea, NULL::bytea;
     RETURN QUERY SELECT 0, v_now, e.seq, e.hash, e.body FROM {schema}.entry e

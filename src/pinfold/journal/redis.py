@@ -12,14 +12,14 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 from pinfold.entry import GENESIS, Record
-from pinfold.errors import ConfigurationError, JournalCorrupt, NewerFormat, Unavailable
+from pinfold.errors import ConfigurationError, JournalCorrupt, NewerFormat, PinfoldError, Unavailable
 from pinfold.journal import redis_scripts as scripts
 from pinfold.journal.base import Conflict, SessionInfo, Snapshot
-from pinfold.journal.contention import Contention
+from pinfold.journal.contention import RESERVED_MS, Contention, Queue
 from pinfold.journal.offset import ServerClock
 from pinfold.journal.redis_nodes import Command, Nodes, Settings, raise_not_redis
 from pinfold.journal.redis_scripts import Script
@@ -34,8 +34,6 @@ CHUNK_BYTES = 8 << 20
 UPLOAD_S = 3600
 """An upload that was not finished is dropped by the server after this."""
 VERSION = (7, 0)
-
-_NO_LOCK: AbstractContextManager[Any] = nullcontext()
 
 
 class _Keys:
@@ -246,7 +244,14 @@ class RedisJournal:
     # --- writing ------------------------------------------------------------------------------------------------
 
     def write_lock(self, session: str, timeout_s: float) -> AbstractContextManager[Any]:
-        return _NO_LOCK
+        return self._contention.turn(session, self._release)
+
+    def _release(self, session: str, token: bytes) -> None:
+        keys = self._of(session)
+        try:
+            self._script(keys, scripts.RELEASE, (keys.head,), token)
+        except PinfoldError:
+            pass  # it ends by itself
 
     def append(self, session: str, after: int, after_hash: bytes, records: Sequence[Record], blobs: Mapping[bytes, bytes]) -> Conflict | None:
         keys = self._of(session)
@@ -265,15 +270,25 @@ class RedisJournal:
         confirm = 1 if self.replicas or self._full else 0
         at_ms = self.now_ms() if blobs else 0
         incarnation = keys.incarnation if first else b""
-        fixed = (after, after_hash, self._next_delivery(), confirm, PAGE, at_ms, incarnation, len(records), len(blobs))
-        asked_s = time.monotonic()
-        answer, confirmed = self._confirmed(keys, scripts.APPEND, names, *fixed, *values)
-        if confirmed:  # a reply that waited for replicas says little about the time
-            self._clock.note(answer[1], asked_s, time.monotonic())
+        reserve_ms = RESERVED_MS * self._contention.reserves(session)
+        token = self._contention.token()
+        fixed = (after, after_hash, self._next_delivery(), confirm, PAGE, at_ms, incarnation, len(records), len(blobs), token, reserve_ms)
+        queue: Queue | None = None
+        while True:
+            asked_s = time.monotonic()
+            answer, confirmed = self._confirmed(keys, scripts.APPEND, names, *fixed, *values)
+            if not confirm:  # a reply that waited for replicas says little about the time
+                self._clock.note(answer[1], asked_s, time.monotonic())
+            if answer[0] != 3:
+                break
+            queue = queue or Queue(session)
+            queue.wait()
         if answer[0] == 0:
             if not confirmed:
                 raise self._unconfirmed(session, False)
-            return self._conflict(session, after, _records(answer[2]))
+            self._contention.lost(session, reserve_ms > 0)
+            missing = _records(answer[2])
+            return Conflict(missing + self.read(session, missing[-1].seq) if len(missing) == PAGE else missing)
         if not confirmed:
             raise self._unconfirmed(session, True)
         self._contention.won(session)
@@ -282,13 +297,6 @@ class RedisJournal:
             if head is not None and (head[0] or GENESIS) == after_hash:
                 self._heads[session] = (records[-1].hash, head[1], head[2])
         return None
-
-    def _conflict(self, session: str, after: int, missing: list[Record]) -> Conflict:
-        if self._contention.lost(session):
-            return Conflict(self.read(session, after))  # time went by
-        if len(missing) == PAGE:
-            missing += self.read(session, missing[-1].seq)
-        return Conflict(missing)
 
     def _refuse_read_only(self) -> None:
         if self._read_only:

@@ -6,6 +6,7 @@ b (bytes), w (the delivery that wrote it), z (bytes of all records before it). T
     s, h    seq and hash of the last record           c   the last seq that a reader or writer knows to be replicated
     n       bytes of all records there ever were      t   touched: a write that WAIT can wait for
     p, q    snapshot bytes, blob bytes                r   the last rewrite's delivery
+    o, u    for whom the next place is reserved, and until when
 
 Scripts that change something may be delivered twice: each finds its own earlier delivery, or changes nothing twice.
 """
@@ -42,17 +43,26 @@ APPEND = Script(
     + _BLOBS
     + """
 -- KEYS head stream [blobs put named incarnations]
--- ARGV after hash delivery replicated(0|1) limit at_ms incarnation records blobs, then seq hash body each, then name body each
-local head = redis.call('HMGET', KEYS[1], 's', 'h', 'n')
+-- ARGV after hash delivery replicated(0|1) limit at_ms incarnation records blobs token reserve_ms, then seq hash body each, then name body each
+local head, now = redis.call('HMGET', KEYS[1], 's', 'h', 'n', 'o', 'u'), now_ms()
 local seq, hash = head[1] or '0', head[2] or ''
-if seq ~= ARGV[1] or hash ~= ARGV[2] then
-  if ARGV[4] == '1' then redis.call('HSET', KEYS[1], 't', ARGV[3]) end
+local behind = seq ~= ARGV[1] or hash ~= ARGV[2]
+if behind then
   local next = string.format('%.0f', tonumber(ARGV[1]) + 1) .. '-0'
   local first = redis.call('XRANGE', KEYS[2], next, next)
-  if first[1] and first[1][2][6] == ARGV[3] then return {2, now_ms()} end
-  return {0, now_ms(), redis.call('XRANGE', KEYS[2], '(' .. ARGV[1] .. '-0', '+', 'COUNT', ARGV[5])}
+  if first[1] and first[1][2][6] == ARGV[3] then
+    if ARGV[4] == '1' then redis.call('HSET', KEYS[1], 't', ARGV[3]) end
+    return {2, now}
+  end
 end
-local records, at, size = tonumber(ARGV[8]), 10, tonumber(head[3] or '0')
+if head[4] and head[4] ~= ARGV[10] and tonumber(head[5]) > now then return {3, now} end
+if behind then
+  if ARGV[4] == '1' then redis.call('HSET', KEYS[1], 't', ARGV[3]) end
+  if ARGV[11] ~= '0' and head[1] then redis.call('HSET', KEYS[1], 'o', ARGV[10], 'u', now + ARGV[11]) end
+  return {0, now, redis.call('XRANGE', KEYS[2], '(' .. ARGV[1] .. '-0', '+', 'COUNT', ARGV[5])}
+end
+if head[4] then redis.call('HDEL', KEYS[1], 'o', 'u') end
+local records, at, size = tonumber(ARGV[8]), 12, tonumber(head[3] or '0')
 for i = 1, records do
   redis.call('XADD', KEYS[2], ARGV[at] .. '-0', 'h', ARGV[at + 1], 'b', ARGV[at + 2], 'w', ARGV[3], 'z', size)
   size = size + #ARGV[at + 2]
@@ -67,9 +77,15 @@ for i = 1, tonumber(ARGV[9]) do
   at = at + 2
 end
 if ARGV[7] ~= '' then redis.call('SADD', KEYS[6], ARGV[7]) end
-return {1, now_ms()}
+return {1, now}
 """
 )
+
+RELEASE = Script("""
+-- KEYS head ARGV token: give back a reserved place that was not used
+if redis.call('HGET', KEYS[1], 'o') == ARGV[1] then redis.call('HDEL', KEYS[1], 'o', 'u') end
+return 1
+""")
 
 READ = Script("""
 -- KEYS head stream ARGV after limit delivery: the records, and whether one of them is not known to be replicated
