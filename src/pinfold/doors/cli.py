@@ -26,7 +26,7 @@ OWN_VERBS = {
     "doctor": ("pinfold.doors.doctor", "check the store; says what is damaged and where"),
     "stat": ("pinfold.doors.verbs", "sizes of the store and its sessions"),
     "compact": ("pinfold.doors.verbs", "snapshot every session and drop old history"),
-    "mcp": ("pinfold.doors.verbs", "serve MCP clients over stdio"),
+    "mcp": ("pinfold.doors.verbs", "serve MCP clients over stdio or HTTP"),
     "demo": ("pinfold.doors.verbs", "see eight workers share one store"),
     "guide": ("pinfold.doors.verbs", "what an agent needs to know, to paste into its prompt"),
     "completion": ("pinfold.doors.completion", "tab completion for bash, zsh or fish"),
