@@ -269,9 +269,11 @@ class GraphSession(GraphReads):
         """Do a document that only creates: + lines, laws, SCHEMA; legacy pipe rows too. As `mutate`."""
         return self._write(text, "add", None, dry_run, allow_new_relation, request_id)
 
-    def update(self, text: str, *, if_seq: int | None = None, dry_run: bool = False, request_id: str | None = None) -> Changed:
+    def update(
+        self, text: str, *, if_seq: int | None = None, dry_run: bool = False, allow_new_relation: bool = False, request_id: str | None = None
+    ) -> Changed:
         """Do a document that only patches and drops: ~ and - lines; legacy pipe rows too. As `mutate`."""
-        return self._write(text, "update", if_seq, dry_run, False, request_id)
+        return self._write(text, "update", if_seq, dry_run, allow_new_relation, request_id)
 
     def delete(self, *ids: str, dry_run: bool = False) -> Changed:
         """Drop these rows, nodes with their edges. Raises DocumentRefused `not_found` and then drops none."""

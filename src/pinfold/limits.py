@@ -83,6 +83,10 @@ HISTORY_S = 30 * 24 * 3600
 HISTORY_BYTES = 64 * MIB
 REPLACED_VALUES_S = 24 * 3600
 REPLACED_VALUES_BYTES = 256 * MIB
+TRIM_SHARE = 4
+TRIM_SLACK_S = 24 * 3600
+"""History is trimmed when a quarter more than HISTORY_BYTES, or a day more than HISTORY_S, is there: trimming folds what goes
+into a snapshot, and that is to be paid rarely."""
 ENDED_SESSION_KEPT_S = 7 * 24 * 3600
 BLOB_GRACE_S = 3600
 """A blob is put before the entry that names it; nothing younger than this is collected."""

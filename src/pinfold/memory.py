@@ -107,7 +107,8 @@ class Memory:
         if target in living:
             raise Refused(f"a session {target!r} is alive", code="session_exists", hint="restore it under another name: --as NEW", session_id=target)
         numbers = sorted((incarnation_number(journal_id) for journal_id in self._journal.incarnations(name)), reverse=True)
-        ended = [n for n in numbers if load_state(self._journal, incarnation_id(name, n)).exists]
+        states = {n: load_state(self._journal, incarnation_id(name, n)) for n in numbers}
+        ended = [n for n, state in states.items() if state.exists and _ended_at(state, now_ms) is not None]
         if not ended:
             raise Refused(f"no session {name!r} is kept", code="no_such_session", hint="`session list --expired` names those that are", session_id=name)
         if target == name:
@@ -135,6 +136,7 @@ class Memory:
         last_token, state.promises = state.promises.last_token, Promises()
         state.promises.last_token = last_token
         state.requests.clear()
+        _drop_values_gone(self._journal, source.id, state)
         state.settings = msgspec.structs.replace(state.settings, extra={**state.settings.extra, "forked_from": session_id, "fork_seq": seq})
         record = self._journal.read(source.id, seq - 1, 1)[0]
         return self._begin(name, record, state, lambda blob: self._journal.get_blob(source.id, blob.sha256))
@@ -265,6 +267,15 @@ class Memory:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _drop_values_gone(journal: Journal, journal_id: str, state: SessionState) -> None:
+    """Drop the slots of a past state whose large values were replaced since and are no longer kept: a miss is made again."""
+    gone = {blob.sha256 for blob in blobs_in(state) if journal.get_blob(journal_id, blob.sha256) is None}
+    for key, slot in list(state.silo.slots.items()) if gone else ():
+        if isinstance(slot.value, Blob) and slot.value.sha256 in gone:
+            state.silo._drop(key)
+            state.recency.order.pop(key, None)
 
 
 def _ended_at(state: SessionState, now_ms: int) -> int | None:

@@ -18,6 +18,7 @@ from pinfold import limits
 from pinfold.arguments import (
     CallKeys,
     blobs_of,
+    check_actor,
     check_session_name,
     held,
     is_async,
@@ -103,6 +104,10 @@ class Session(GraphSession):
     @property
     def session_id(self) -> str:
         return self._replica.name
+
+    def by(self, actor: str | None) -> Session:
+        """Return this session for another writer: what is written through it carries that name. Raises Refused `bad_actor`."""
+        return Session(self._replica, self._engine, check_actor(actor))
 
     def __repr__(self) -> str:
         return f"<Session {self._replica.name!r} in {self._replica.journal.url}>"

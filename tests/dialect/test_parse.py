@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pinfold import limits
 from pinfold.dialect.parse import column_of, parse_document
-from pinfold.testing import strategies
+from pinfold.testing import line_strategies as strategies
 
 
 def problems(text: str) -> list[tuple[int, int, str]]:

@@ -11,7 +11,7 @@ from pinfold.dialect.parse import parse_document
 from pinfold.errors import DocumentRefused, Refused
 from pinfold.recall.pinmap import PinMap, etag_seq, pin_map
 from pinfold.recall.tokens import estimate, o200k_counter
-from pinfold.testing import strategies
+from pinfold.testing import line_strategies as strategies
 from pinfold.testing.graphs import GraphStore
 
 

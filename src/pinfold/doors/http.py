@@ -81,15 +81,14 @@ class HttpDoor(Door):
 
     def admit_as(self, grant: Grant, row: Operation, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return (the store, the arguments) a call of this grant goes on with: its session always named, its actor its own."""
-        renamed = getattr(row, "renamed", None)
-        arguments = dict(arguments) if renamed is None else renamed(arguments)
+        arguments = row.renamed(arguments)
         grant.check(row, arguments)
         if not row.store:
             if arguments.get("session_id") is None:
                 arguments["session_id"] = self.default_of(grant)
             if isinstance(arguments["session_id"], str):  # any other is refused as a bad argument
                 grant.need_session(arguments["session_id"])
-        if getattr(row, "takes_actor", False) and arguments.get("actor") is not None and grant.name is not None:
+        if row.takes_actor and arguments.get("actor") is not None and grant.name is not None:
             arguments["actor"] = f"{grant.name}/{arguments['actor']}"[:128]
         return self.store_of(grant), arguments
 
@@ -98,6 +97,9 @@ class HttpDoor(Door):
         if len(grant.sessions) == 1 and not grant.sessions[0].endswith("*"):
             return grant.sessions[0]
         return self._default_session()
+
+    def _session_id(self, given: Any) -> str:
+        return self._default_session() if given is None else super()._session_id(given)  # what one client opened is no other's default
 
     def default_for(self, request: Any) -> str:
         return self.default_of(self.grant_of(request))
@@ -362,7 +364,22 @@ def mcp_access(door: HttpDoor) -> Any:
 
     from pinfold.doors.watch import path_of
 
+    def shown(resource: Any) -> bool:
+        uri = str(resource["uri"] if isinstance(resource, dict) else resource.uri)
+        return not uri.startswith("pinfold://")
+
     async def access(ctx: Any, call_next: Any) -> Any:
+        if ctx.method == "resources/list":
+            found = await call_next(ctx)
+            try:
+                default_id = door.default_for(ctx.request)
+            except PinfoldError:
+                default_id = ""
+            if default_id and door.allows(ctx.request, default_id):
+                return found
+            if isinstance(found, dict):
+                return {**found, "resources": [resource for resource in found["resources"] if shown(resource)]}
+            return found.model_copy(update={"resources": [resource for resource in found.resources if shown(resource)]})
         uri = (ctx.params or {}).get("uri") if ctx.method == "resources/read" else None
         if isinstance(uri, str) and uri.startswith("pinfold://"):
             try:

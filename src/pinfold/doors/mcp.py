@@ -70,6 +70,10 @@ class Door:
         """Note that a request only waits for others, or no longer: it must not hold up the end of the server."""
         (self._waiting.add if waits else self._waiting.discard)(request_id)
 
+    def default_session(self) -> str:
+        """Return the session of calls that name none. Raises Refused `session_required`."""
+        return self._session_id(None)
+
     def is_waiting(self, request_id: Any) -> bool:
         return request_id in self._waiting
 
@@ -124,11 +128,12 @@ class Door:
 
         from pinfold.operations import Call, finish, start, waits
 
-        arguments = dict(arguments)
+        arguments = row.renamed(arguments)
         given = arguments.pop("session_id", None)
         named = None if given is None or row.store else self._session_id(given)
+        actor = arguments.pop("actor", None) if row.takes_actor else None
         memory = self.memory if memory is None else memory
-        call = Call(memory, named, default_session=lambda: self._session_id(None), roots=self.roots)
+        call = Call(memory, named, default_session=lambda: self._session_id(None), roots=self.roots, actor=actor)
         wait_s = _bounded_wait(arguments)
         changes = row.changes(arguments)
         if not row.store and not row.slow and not changes and call.session_id in memory._sessions:
@@ -139,7 +144,13 @@ class Door:
             result = await self._wait(finish(result, call), wait_s, report, request_id)
         if changes:
             self._keep_or_let_go(row, call, arguments, result)
+        if row.name == "session_open":  # MemNet's agents open a session and go on with it; here they need not say so each time
+            self._default_id = result["session_id"]
         return result
+
+    async def call(self, row: Operation, arguments: dict[str, Any]) -> Any:
+        """Return the result of a row that does not wait. Raises PinfoldError."""
+        return await self._run(row, arguments, _unreported, None)
 
     async def _wait(self, steps: Any, wait_s: float, report: Callable[[float, float, str], Any], request_id: Any) -> Any:
         """Await steps, with progress. The call counts as waiting meanwhile: it must not hold up the end of the server."""
@@ -213,6 +224,10 @@ def _bounded_wait(arguments: dict[str, Any]) -> float:
     return bounded
 
 
+async def _unreported(*_: Any) -> None:
+    """Report progress to nobody."""
+
+
 async def _report(report: Callable[[float, float, str], Any], wait_s: float) -> None:
     import asyncio
 
@@ -240,7 +255,7 @@ def tools_of(toolset: str, structured: bool = False) -> list[Tool]:
         if not read_only:  # the other two mean nothing on a tool that only reads
             annotations.destructive_hint = row.destructive
             annotations.idempotent_hint = row.idempotent or None
-        tools.append(Tool(name=name, description=row.doc, input_schema=row.input_schema(), annotations=annotations))
+        tools.append(Tool(name=name, description=row.doc, input_schema=row.input_schema(memnet=toolset == "memnet"), annotations=annotations))
         if structured:
             from pinfold.doors.structured import output_schema
 
@@ -253,12 +268,15 @@ def build_server(door: Door) -> Server[Any]:
     from mcp.server.caching import CacheHint
     from mcp.server.lowlevel import Server
     from mcp.shared.exceptions import MCPError
-    from mcp_types import INVALID_PARAMS, ListToolsResult
+    from mcp_types import INVALID_PARAMS, ListResourcesResult, ListResourceTemplatesResult, ListToolsResult, ReadResourceResult
 
     from pinfold import __version__
+    from pinfold.doors import resources
     from pinfold.doors.surface import extend
+    from pinfold.errors import PinfoldError
 
     listing = ListToolsResult(tools=tools_of(door.toolset, door.structured))
+    templates = ListResourceTemplatesResult.model_validate({"resourceTemplates": resources.templates()})
 
     async def list_tools(ctx: Any, params: Any) -> Any:
         return listing
@@ -271,14 +289,35 @@ def build_server(door: Door) -> Server[Any]:
         answer = {"resultType": "complete", "content": [{"type": "text", "text": text}], "isError": is_error}  # older eras drop resultType
         return answer if result is None or not door.structured else {**answer, "structuredContent": result}
 
+    async def list_resources(ctx: Any, params: Any) -> Any:
+        try:
+            found = resources.resources(door.default_session())
+        except PinfoldError:  # no default session here: the templates say how to name one
+            found = []
+        return ListResourcesResult.model_validate({"resources": found})
+
+    async def list_templates(ctx: Any, params: Any) -> Any:
+        return templates
+
+    async def read_resource(ctx: Any, params: Any) -> Any:
+        uri = str(params.uri)
+        try:
+            text, mime_type = await resources.read(door, uri)
+        except PinfoldError as error:
+            raise MCPError(code=INVALID_PARAMS, message=str(error), data={"uri": uri, **error.shape()}) from None
+        return ReadResourceResult.model_validate({"contents": [{"uri": uri, "mimeType": mime_type, "text": text}]})
+
     forever = CacheHint(ttl_ms=LIST_TTL_MS, scope="public")
     server: Server[Any] = Server(
         "pinfold",
         version=__version__,
         instructions=INSTRUCTIONS,
-        cache_hints={"tools/list": forever, "server/discover": forever},
+        cache_hints={"tools/list": forever, "resources/templates/list": forever, "server/discover": forever},
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read_resource,
     )
     extend(server, door)
     return server
@@ -332,12 +371,13 @@ def _serve(options: Any, wire: Wire | None) -> int:
     from concurrent.futures import ThreadPoolExecutor
 
     from pinfold.arguments import check_session_name
+    from pinfold.doors.context import default_actor
     from pinfold.errors import Broken, ConfigurationError, PinfoldError, Refused
     from pinfold.memory import Memory
 
     try:
         session = check_session_name(options.session) if options.session else None
-        memory = Memory(options.store, actor=options.actor or os.environ.get("PINFOLD_ACTOR") or None)
+        memory = Memory(options.store, actor=options.actor or default_actor())
     except PinfoldError as error:
         print(f"pinfold mcp: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigurationError) else 3 if isinstance(error, Refused) else 5 if isinstance(error, Broken) else 4

@@ -29,6 +29,13 @@ def data_directory(platform: str = sys.platform, environ: dict[str, str] | None 
     return os.path.join(base, "pinfold")
 
 
+def store_bytes(path: str) -> int | None:
+    """Return the size of a SQLite store with its write-ahead log, None where there is none."""
+    if not os.path.exists(path):
+        return None
+    return sum(os.path.getsize(name) for name in (path, f"{path}-wal") if os.path.exists(name))
+
+
 def open_journal(url: str) -> Journal:
     """Return the journal of a URL: memory://, sqlite:///path[?durability=full][&mode=ro]. Raises ConfigurationError."""
     scheme, mark, rest = url.partition("://")

@@ -266,8 +266,9 @@ class SqliteJournal:
             self._ids.pop(session, None)  # it may have been dropped and made anew
         return Conflict(missing)
 
-    def load_snapshots(self, session: str) -> list[Snapshot]:
-        rows = self._rows(f"SELECT seq, hash, body FROM snapshot WHERE session = {_THIS} ORDER BY seq DESC LIMIT 2", session)
+    def load_snapshots(self, session: str, limit: int | None = None) -> list[Snapshot]:
+        sql = f"SELECT seq, hash, body FROM snapshot WHERE session = {_THIS} ORDER BY seq DESC LIMIT ?"
+        rows = self._rows(sql, session, -1 if limit is None else limit)
         return [Snapshot(*row) for row in rows]
 
     def begin(self, session: str, last: Record, snapshot: Snapshot, blobs: Mapping[bytes, bytes]) -> bool:
@@ -283,6 +284,7 @@ class SqliteJournal:
     @staticmethod
     def _put_snapshot(db: sqlite3.Connection, known: int, snapshot: Snapshot) -> None:
         db.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", (known, snapshot.seq, snapshot.hash, snapshot.body))
+        db.execute("DELETE FROM blob_ref WHERE session = ? AND snapshot = 1 AND seq = ?", (known, snapshot.seq))
         db.executemany("INSERT OR IGNORE INTO blob_ref VALUES (?, ?, 1, ?)", [(known, snapshot.seq, name) for name in snapshot.blobs])
 
     def _put_blobs(self, db: sqlite3.Connection, blobs: Mapping[bytes, bytes]) -> None:
@@ -295,9 +297,17 @@ class SqliteJournal:
             if not known:
                 return  # dropped meanwhile
             self._put_snapshot(db, known, snapshot)
-            kept = [row[0] for row in db.execute("SELECT seq FROM snapshot WHERE session = ? ORDER BY seq DESC LIMIT 2", (known,))]
-            db.execute("DELETE FROM snapshot WHERE session = ? AND seq < ?", (known, kept[-1]))
-            db.execute("DELETE FROM blob_ref WHERE session = ? AND snapshot = 1 AND seq < ?", (known, kept[-1]))
+            self._drop_snapshots(db, known)
+
+    @staticmethod
+    def _drop_snapshots(db: sqlite3.Connection, known: int) -> None:
+        """Drop all snapshots but the two newest and the newest before the first record, or else at it."""
+        seqs = [row[0] for row in db.execute("SELECT seq FROM snapshot WHERE session = ? ORDER BY seq DESC", (known,))]
+        first = db.execute("SELECT min(seq) FROM entry WHERE session = ?", (known,)).fetchone()[0] or 0
+        base = [seq for seq in seqs if seq < first] or [seq for seq in seqs if seq == first]
+        gone = [(known, seq) for seq in seqs[2:] if seq not in base[:1]]
+        db.executemany("DELETE FROM snapshot WHERE session = ? AND seq = ?", gone)
+        db.executemany("DELETE FROM blob_ref WHERE session = ? AND snapshot = 1 AND seq = ?", gone)
 
     def rewrite(self, session: str, after: int, after_hash: bytes, records: Sequence[tuple[Record, list[bytes]]], snapshots: Sequence[Snapshot]) -> bool:
         with _Transaction(self) as db:
@@ -316,12 +326,21 @@ class SqliteJournal:
         self._rows("PRAGMA wal_checkpoint(TRUNCATE)")  # the old pages are in the log until then
         return True
 
-    def trim(self, session: str, up_to: int, blobs_up_to: int) -> None:
+    def trim(self, session: str, up_to: int, blobs_up_to: int, *, only: Sequence[bytes] | None = None, base: Snapshot | None = None) -> None:
         with _Transaction(self) as db:
             known = self._id(db, session)
+            if not known:
+                return
             last = db.execute("SELECT max(seq) FROM entry WHERE session = ?", (known,)).fetchone()[0] or 0
             db.execute("DELETE FROM entry WHERE session = ? AND seq <= ?", (known, min(up_to, last - 1)))
-            db.execute("DELETE FROM blob_ref WHERE session = ? AND snapshot = 0 AND seq <= ?", (known, max(up_to, blobs_up_to)))
+            release = "DELETE FROM blob_ref WHERE session = ? AND snapshot = 0 AND seq <= ?"
+            db.execute(release, (known, up_to if only is not None else max(up_to, blobs_up_to)))
+            db.executemany(f"{release} AND sha256 = ?", [(known, blobs_up_to, name) for name in only or ()])
+            if base is not None:
+                self._put_snapshot(db, known, base)
+            self._drop_snapshots(db, known)
+            older = "snapshot = 1 AND seq NOT IN (SELECT seq FROM snapshot WHERE session = ?1 ORDER BY seq DESC LIMIT 2)"
+            db.executemany(f"DELETE FROM blob_ref WHERE session = ?1 AND sha256 = ?2 AND {older}", [(known, name) for name in only or ()])
 
     def put_blob(self, session: str, sha256: bytes, body: bytes) -> None:
         with _Transaction(self) as db:

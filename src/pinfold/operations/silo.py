@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from pinfold import limits
@@ -72,7 +73,9 @@ def _declared(call: Call, schema: str | None, map_file: str | None, map_lines: l
 
 
 def _open_in_minutes(call: Call, ttl: float | None, **rest: Any) -> dict[str, Any]:
-    return _open(call, None, None if ttl is None else ttl * 60, None, None, None, None, **rest)
+    if call.named_session is None:  # as MemNet's: a new one, not the project's, so that seeds meet nothing
+        call.name_session(f"s_{os.urandom(4).hex()}")
+    return _open(call, None, None if ttl is None else ttl * 60, None, None, None, **rest)
 
 
 def _info(call: Call) -> dict[str, Any]:
@@ -308,9 +311,10 @@ ROWS = (
     Operation(
         name="session_open",
         access="write",
-        doc="Open a session with a map of its kinds; never wipes.",
+        doc="Open a session with a map of its kinds, a new one unless named. Later calls that name none go to it. Never wipes.",
         params=(
             Param("ttl", "float", "minutes after the last use until it ends", None, cli=""),
+            Param("map_file", "str", "a file with the map", None, cli=""),
             Param("map_lines", "strings", "@TAG: id|field|…, or SCHEMA lines", None, cli=""),
             Param("seed_lines", "strings", "lines to add", None, cli=""),
             Param("allow_new_relation", "bool", "", False, cli="", told=False),

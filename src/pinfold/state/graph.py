@@ -159,9 +159,15 @@ class Graph:
         if out is None or into is None:
             return None
         if isinstance(out, list):
-            return next((e for e in out if e.dst == dst and e.rel == rel), None)
+            for edge in out:
+                if edge.dst == dst and edge.rel == rel:
+                    return edge
+            return None
         if isinstance(into, list):
-            return next((e for e in into if e.src == src and e.rel == rel), None)
+            for edge in into:
+                if edge.src == src and edge.rel == rel:
+                    return edge
+            return None
         id = self._triples.get((src, rel, dst))
         return None if id is None else self.edges.get(id)
 
@@ -260,7 +266,7 @@ class Graph:
         out, into = self.out.get(edge.src), self.into.get(edge.dst)
         if out is None:
             self.out[edge.src] = [edge]
-        elif isinstance(out, list) and len(out) < HUB_EDGES:
+        elif type(out) is list and len(out) < HUB_EDGES:
             out.append(edge)
         else:
             if isinstance(out, list):
@@ -270,7 +276,7 @@ class Graph:
             self._triples[(edge.src, edge.rel, edge.dst)] = edge.id
         if into is None:
             self.into[edge.dst] = [edge]
-        elif isinstance(into, list) and len(into) < HUB_EDGES:
+        elif type(into) is list and len(into) < HUB_EDGES:
             into.append(edge)
         else:
             if isinstance(into, list):
@@ -506,7 +512,8 @@ def _birth(graph: Graph, fact: Fact) -> int:
 
 def _put_node(graph: Graph, fact: Fact, entry: Entry) -> None:
     id, kind, fields = fact["id"], fact["kind"], fact.get("fields") or {}
-    keys, values, extra, mark = graph._shape(tuple(fields)), tuple(fields.values()), _extra(fact, _NODE_KEYS), graph._touch(entry)
+    keys = tuple(fields)
+    keys, values, extra, mark = graph._shapes.setdefault(keys, keys), tuple(fields.values()), _extra(fact, _NODE_KEYS), graph._touch(entry)
     kind = graph._names.setdefault(kind, kind)
     node = graph.nodes.get(id)
     if node is None:
@@ -531,7 +538,8 @@ def _put_node(graph: Graph, fact: Fact, entry: Entry) -> None:
 
 def _put_edge(graph: Graph, fact: Fact, entry: Entry) -> None:
     id, src, rel, dst, fields = fact["id"], fact["src"], fact["rel"], fact["dst"], fact.get("fields") or {}
-    keys, values, extra, mark = graph._shape(tuple(fields)), tuple(fields.values()), _extra(fact, _EDGE_KEYS), graph._touch(entry)
+    keys = tuple(fields)
+    keys, values, extra, mark = graph._shapes.setdefault(keys, keys), tuple(fields.values()), _extra(fact, _EDGE_KEYS), graph._touch(entry)
     edge = graph.edges.get(id)
     if edge is not None and edge.src == src and edge.rel == rel and edge.dst == dst:
         edge.keys, edge.values, edge.mark, edge.extra = keys, values, mark, extra

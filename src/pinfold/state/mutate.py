@@ -325,6 +325,15 @@ class _Document(Draft):
     def _create_edge(self, op: Op) -> None:
         problems = len(self.problems)
         id, src, rel, dst, fields = op.id, op.src, op.rel, op.dst, op.fields
+        if not fields and id is None and op.label is None and self.schema.relations is None and self.between(src, rel, dst) is None:
+            # The common line: nothing in it can be wrong but its ends.
+            id, number = self._mint("E")
+            work = Work("edge", id, {}, op.line, NEW_BORN + self.created, None, "", src, rel, dst, number)
+            self.attach(work)
+            self.enter(work)
+            self._name(op, work)
+            self.open_ends.append((op, work))
+            return
         if op.sums or "id" in fields:
             fields = self._create_fields(op)
         if not self.schema.accepts_relation(rel):
@@ -745,6 +754,8 @@ class _Document(Draft):
         return row is not None and row.get("status") == SETTLED
 
     def _check_size(self) -> None:
+        if len(self.graph) + self.created <= limits.ROWS_PER_SESSION:
+            return
         added = sum(1 for w in self.works if w.base is None and not w.gone)
         if added and len(self.graph) + added > limits.ROWS_PER_SESSION:
             last = next(w for w in reversed(self.works) if w.base is None and not w.gone)

@@ -9,7 +9,7 @@ Faults, each with its rate in `RATES`:
     crash_after      the process dies after the append: written, never acknowledged
     fail_before      the append fails and says so; the process lives on
     reply_lost       the append is durable, its reply is an error with maybe_applied; the process lives on
-    duplicate        the append is delivered twice; either reply may be the one that arrives
+    duplicate        the append is delivered twice; the second delivery must change nothing
     race             another engine does something between an engine's decision and its append, or while it loads
     stale_hint       version() answers what it answered before, although somebody appended
     lost_wake_up     wait() answers False although there is something to read
@@ -122,8 +122,8 @@ class FaultyJournal(MemoryJournal):
         self,
         inner: MemoryJournal,
         clock: Callable[[], int],
-        dice: random.Random,
-        rates: Mapping[str, float],
+        dice: random.Random | None = None,
+        rates: Mapping[str, float] = {},
         interfere: Callable[[], None] = lambda: None,
         met: Counter[str] | None = None,
     ) -> None:
@@ -131,7 +131,7 @@ class FaultyJournal(MemoryJournal):
         self._clock = clock
         self._kept = inner._kept
         self._changed = inner._changed
-        self._dice = dice
+        self._dice = dice or random.Random(0)
         self._rates = dict(rates)
         self._interfere = interfere
         self._told: int | None = None
@@ -166,7 +166,7 @@ class FaultyJournal(MemoryJournal):
         reply = self._inner.append(session, after, after_hash, records, blobs)
         self._own += reply is None
         if self._strikes("duplicate"):
-            reply = self._dice.choice([reply, self._inner.append(session, after, after_hash, records, blobs)])
+            self._inner.append(session, after, after_hash, records, blobs)
         if self._strikes("crash_after"):
             raise Crashed
         if self._strikes("reply_lost"):
@@ -178,8 +178,8 @@ class FaultyJournal(MemoryJournal):
             self._told = self._inner.version(session) - self._own  # as in SQLite, one's own commits change nothing
         return self._told
 
-    def load_snapshots(self, session: str) -> list[Snapshot]:
-        found = super().load_snapshots(session)
+    def load_snapshots(self, session: str, limit: int | None = None) -> list[Snapshot]:
+        found = super().load_snapshots(session, limit)
         if self._strikes("race"):
             self._interfere()
         return found
@@ -259,6 +259,7 @@ class Process:
         self.history = history
         self.number = number
         self.wall = history.clock.wall()
+        self.refusal: Refused | None = None
         self.held: list[Held] = []
         self.waiting: list[tuple[str, Waiter]] = []
         self.open()
@@ -267,7 +268,7 @@ class Process:
         history = self.history
         self.held, self.waiting = [], []
         self.journal = FaultyJournal(history.inner, self.wall, history.dice, history.rates, lambda: history.interfere(self), history.met)
-        self.memory = Memory(journal=self.journal, background=False, actor=f"p{self.number}")
+        self.memory = Memory(journal=self.journal, background=False)  # no actor: two may write byte for byte the same
         self.memory._engine = Engine(self.journal, self.history.clock.monotonic, background=False)
         self.session = self.memory.session(history.NAME)
 
@@ -313,7 +314,6 @@ class History:
         self.refused: set[str | bytes] = set()
         self.tokens: dict[tuple[str, int], str] = {}
         self.requests: list[Request] = []
-        self.refusal: Refused | None = None
         self.serial = 0
         self.steps = steps
         self.busy: list[Process] = []
@@ -364,7 +364,7 @@ class History:
 
     def _act(self, process: Process, run: Callable[[Process], Any], value: str | bytes | None = None) -> Any:
         """Run one operation; note what became of it. None where it failed or was refused."""
-        self.refusal = None
+        process.refusal = None
         try:
             answer = run(process)
         except Crashed:
@@ -373,7 +373,7 @@ class History:
             return None
         except Refused as refused:
             self.observe()
-            self.refusal = refused
+            process.refusal = refused
             if value is not None:
                 self.refused.add(value)
             if refused.code == "session_ended":
@@ -497,14 +497,14 @@ class History:
         settled = self._act(process, lambda p: p.session.fulfil(key, value, token=token), known)
         if settled is not None:
             self._stands(process, key, known, settled.index)
-        elif known in self.refused and process.session is session and self.refusal is not None and self.refusal.code != "session_ended":
+        elif known in self.refused and process.session is session and process.refusal is not None and process.refusal.code != "session_ended":
             state = self._oracle(session._id).state
             try:
                 rules._held(state.silo, state.promises, key, token, process.now_ms())
             except Refused as refused:
-                _must(refused.code == self.refusal.code, f"fulfil of {key} was refused with {self.refusal.code}, the journal says {refused.code}")
+                _must(refused.code == process.refusal.code, f"fulfil of {key} was refused with {process.refusal.code}, the journal says {refused.code}")
             else:
-                raise InvariantBroken(f"fulfil of {key} was refused with {self.refusal.code}, the journal would have it")
+                raise InvariantBroken(f"fulfil of {key} was refused with {process.refusal.code}, the journal would have it")
 
     def renew(self, process: Process) -> None:
         held = [h for h in process.held if h.journal_id == process.session._id]
