@@ -141,7 +141,7 @@ def problem(code: str, message: str, hint: str) -> dict[str, Any]:
     return {"error": {"code": code, "message": message, "hint": hint}}
 
 
-class Turned(Exception):  # noqa: N818  # no error: an answer
+class Turned(Exception):
     """A request that is answered without being looked into."""
 
     def __init__(self, status: int, code: str, message: str, hint: str, *headers: tuple[bytes, bytes]) -> None:
@@ -364,22 +364,16 @@ def mcp_access(door: HttpDoor) -> Any:
 
     from pinfold.doors.watch import path_of
 
-    def shown(resource: Any) -> bool:
+    def is_shown(request: Any, resource: Any) -> bool:
         uri = str(resource["uri"] if isinstance(resource, dict) else resource.uri)
-        return not uri.startswith("pinfold://")
+        return not uri.startswith("pinfold://") or door.allows(request, path_of(uri)[0])
 
     async def access(ctx: Any, call_next: Any) -> Any:
         if ctx.method == "resources/list":
             found = await call_next(ctx)
-            try:
-                default_id = door.default_for(ctx.request)
-            except PinfoldError:
-                default_id = ""
-            if default_id and door.allows(ctx.request, default_id):
-                return found
-            if isinstance(found, dict):
-                return {**found, "resources": [resource for resource in found["resources"] if shown(resource)]}
-            return found.model_copy(update={"resources": [resource for resource in found.resources if shown(resource)]})
+            listed = found["resources"] if isinstance(found, dict) else found.resources
+            kept = [resource for resource in listed if is_shown(ctx.request, resource)]
+            return {**found, "resources": kept} if isinstance(found, dict) else found.model_copy(update={"resources": kept})
         uri = (ctx.params or {}).get("uri") if ctx.method == "resources/read" else None
         if isinstance(uri, str) and uri.startswith("pinfold://"):
             try:

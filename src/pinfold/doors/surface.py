@@ -112,7 +112,8 @@ def complete(door: Door, argument: str, typed: str, context: dict[str, str], req
     head, comma, last = typed.rpartition(",")
     session = door.memory.session(session_id)
     session._replica.catch_up()
-    total, values = 0, []
+    total = 0
+    values: list[str] = []
     with session._replica.lock:
         graph = session._view().graph
         now_ms = session._replica.now_ms()
@@ -216,6 +217,10 @@ def extend(server: Server[Any], door: Door) -> None:
 
         task.add_done_callback(done)
 
+    def forget(held: dict[str, object]) -> None:
+        for ticket in held.values():
+            watch.remove(ticket)
+
     async def subscribe(ctx: Any, params: Any) -> Any:
         loop = asyncio.get_running_loop()
         connection = ctx.session._connection
@@ -226,7 +231,7 @@ def extend(server: Server[Any], door: Door) -> None:
         if len(held) >= SUBSCRIPTIONS_PER_CLIENT:
             raise MCPError(code=types.INVALID_PARAMS, message=f"at most {SUBSCRIPTIONS_PER_CLIENT} subscriptions a client; unsubscribe from one")
         if not held:
-            connection.exit_stack.callback(lambda: [watch.remove(ticket) for ticket in held.values()])
+            connection.exit_stack.callback(forget, held)
 
         def told(changed: str) -> None:
             if changed in held:
