@@ -14,12 +14,12 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+from tests.doors.http_runner import MODERN, WAIT_S, Server, client, serving
 
 from pinfold import Memory
 from pinfold.doors.grants import Grant, check_pattern, covers, digest, new_token, read_tokens
 from pinfold.doors.http import Buckets, hosts_of, is_loopback
 from pinfold.errors import ConfigurationError, Refused
-from tests.doors.http_runner import MODERN, WAIT_S, Server, client, serving
 
 ERAS = ("legacy", MODERN)
 TOKENS = {
@@ -126,7 +126,9 @@ def test_plain_tokens_that_others_may_read_are_refused(tmp_path: Path) -> None:
 
 
 def test_addresses() -> None:
-    assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"))) and not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example")))
+    assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"))) and not any(
+        map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example"))
+    )
     assert hosts_of("10.0.0.1", ["Memory.Example"]) == ("10.0.0.1", "memory.example")
     with pytest.raises(ConfigurationError, match="Host"):
         hosts_of("0.0.0.0", [])
@@ -283,7 +285,10 @@ def test_every_way_to_name_a_session_is_checked(closed_server: Server) -> None:
     ):
         assert closed_server.ask(tool, token=below, **arguments)["error"]["code"] == "session_not_granted", tool
     for query in ('{session(id:"secret"){slot(key:"k"){value}}}', '{session(id:"secret"){nodes{totalCount}}}', "{session{id}}"):
-        for answer in (closed_server.graphql(query, below).json(), closed_server.ask("graphql", token=below, session_id="team.x", query=query.replace("{session{", '{session(id:"secret"){'))):
+        for answer in (
+            closed_server.graphql(query, below).json(),
+            closed_server.ask("graphql", token=below, session_id="team.x", query=query.replace("{session{", '{session(id:"secret"){')),
+        ):
             assert answer["errors"][0]["extensions"]["code"] == "session_not_granted", answer
     answer = closed_server.graphql('mutation{set(session:"team", key:"k", value:1){status}}', token("reader")).json()
     assert answer["errors"][0]["extensions"]["code"] == "scope_required"
@@ -450,7 +455,7 @@ def test_changes_of_a_resource_are_told_in_both_eras(open_server: Server) -> Non
 def test_a_subscription_streams_the_journal(open_server: Server) -> None:
     open_server.ask("set", session_id="stream", key="before", value=1)
     lines: list[dict[str, Any]] = []
-    body = {"query": "subscription($after: Long){changes(session: \"stream\", after: $after){seq changes}}", "variables": {"after": 0}}
+    body = {"query": 'subscription($after: Long){changes(session: "stream", after: $after){seq changes}}', "variables": {"after": 0}}
     with open_server.http.stream("POST", "/graphql", json=body, headers={"accept": "text/event-stream"}) as answer:
         assert answer.headers["content-type"] == "text/event-stream"
         for line in answer.iter_lines():

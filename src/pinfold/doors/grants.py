@@ -294,5 +294,3 @@ def new_token(name: str, scopes: Iterable[str], sessions: Iterable[str]) -> tupl
 
 def _bad_file(message: str, hint: str = "docs/http.md shows one") -> ConfigurationError:
     return ConfigurationError(message, code="bad_token_file", hint=hint)
-
-

@@ -212,9 +212,7 @@ def _formatted(error: Any, code: str) -> dict[str, Any]:
     cause = error.original_error
     if isinstance(cause, PinfoldError):
         shape.update(shape_of(cause))
-    elif cause is not None and type(cause).__name__ != "GraphQLError" and not isinstance(cause, (TypeError, ValueError)):
-        shape |= _internal(cause)
-    elif cause is not None and error.path and isinstance(cause, (TypeError, ValueError)):
+    elif (cause is not None and type(cause).__name__ != "GraphQLError" and not isinstance(cause, (TypeError, ValueError))) or (cause is not None and error.path and isinstance(cause, (TypeError, ValueError))):
         shape |= _internal(cause)
     return shape
 

@@ -76,9 +76,7 @@ def _read(body: bytes) -> tuple[str, dict[str, Any], str | None]:
 # --- subscriptions ------------------------------------------------------------------------------------------------
 
 
-async def _stream(
-    door: HttpDoor, call: Call, document: Any, operation: Any, variables: dict[str, Any], name: str | None, receive: Receive, send: Send
-) -> None:
+async def _stream(door: HttpDoor, call: Call, document: Any, operation: Any, variables: dict[str, Any], name: str | None, receive: Receive, send: Send) -> None:
     from graphql import subscribe
 
     fields = schema().type_map["Subscription"].fields  # type: ignore[attr-defined]

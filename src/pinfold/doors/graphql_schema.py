@@ -305,7 +305,7 @@ def _rows(session: Session, info: Info, form: str, first: int | None, after: str
     return {"edges": edges, "pageInfo": page, "totalCount": found.total}
 
 
-def _nodes(session: Session, info: Info, first: int | None, activeOnly: bool | None = False, after: str | None = None, **filters: Any) -> Any:  # noqa: N803
+def _nodes(session: Session, info: Info, first: int | None, activeOnly: bool | None = False, after: str | None = None, **filters: Any) -> Any:
     return _rows(session, info, "node", first, after, active_only=bool(activeOnly), **filters)
 
 
@@ -371,7 +371,7 @@ def entry_shape(entry: dict[str, Any]) -> dict[str, Any]:
     return {**entry, "requestId": entry.get("request_id"), "actor": entry.get("actor")}
 
 
-def _search(session: Session, info: Info, query: str, topK: int | None = 5, maxDepth: int | None = 1, **rest: Any) -> Any:  # noqa: N803
+def _search(session: Session, info: Info, query: str, topK: int | None = 5, maxDepth: int | None = 1, **rest: Any) -> Any:
     found = {"budget_tokens": rest.get("budgetTokens"), "kinds": rest.get("kinds")}
     return _request(info).operate("search", session.session_id, query=query, top_k=min(topK or 5, PAGE_MAX), max_depth=maxDepth, **found)
 
@@ -381,7 +381,7 @@ def _set(_: Any, info: Info, key: str, value: Any, session: str | None = None, *
     return {"evicted": [], **done}
 
 
-def _claim(_: Any, info: Info, key: str, session: str | None = None, leaseS: float | None = None) -> Any:  # noqa: N803
+def _claim(_: Any, info: Info, key: str, session: str | None = None, leaseS: float | None = None) -> Any:
     found = _request(info).operate("claim", session, key=key, lease_s=leaseS)
     pending = found.get("status") == "pending"
     return {
@@ -390,12 +390,12 @@ def _claim(_: Any, info: Info, key: str, session: str | None = None, leaseS: flo
     }  # fmt: skip
 
 
-def _fulfil(_: Any, info: Info, promiseId: str, payload: Any, session: str | None = None, **rest: Any) -> Any:  # noqa: N803
+def _fulfil(_: Any, info: Info, promiseId: str, payload: Any, session: str | None = None, **rest: Any) -> Any:
     done = _request(info).operate("resolve", session, promise_id=promiseId, payload=payload, token=rest.get("token"), ttl_s=rest.get("ttlS"))
     return {**done, "promiseId": promiseId}
 
 
-def _reject(_: Any, info: Info, promiseId: str, error: str, session: str | None = None, token: int | None = None) -> Any:  # noqa: N803
+def _reject(_: Any, info: Info, promiseId: str, error: str, session: str | None = None, token: int | None = None) -> Any:
     return {**_request(info).operate("resolve", session, promise_id=promiseId, error=error, token=token), "promiseId": promiseId}
 
 
@@ -408,7 +408,7 @@ def _upsert(_: Any, info: Info, session: str | None = None, **given: Any) -> Any
     return _request(info).operate("upsert", session, **given)
 
 
-def _promote(_: Any, info: Info, key: str, session: str | None = None, nodeType: str | None = None, **given: Any) -> Any:  # noqa: N803
+def _promote(_: Any, info: Info, key: str, session: str | None = None, nodeType: str | None = None, **given: Any) -> Any:
     arguments = {"key": key, "node_type": nodeType, **given}
     return _request(info).operate("promote", session, **arguments)
 

@@ -395,12 +395,18 @@ def build_app(
     origins: tuple[str, ...] = (),
     max_body: int = 4 << 20,
     rate: float = 0.0,
+    also: Callable[[Any], None] | None = None,
 ) -> tuple[Guard, Any]:
-    """Return (the ASGI application, the MCP session manager whose `run()` must be entered around it)."""
+    """Return (the ASGI application, the MCP session manager whose `run()` must be entered around it).
+
+    also: adds handlers of its own to the MCP server, for tests.
+    """
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
     server = build_server(door)
     server.middleware.append(mcp_access(door))
+    if also is not None:
+        also(server)
     manager = StreamableHTTPSessionManager(app=server, session_idle_timeout=IDLE_S, max_sessions=CLIENT_SESSIONS, max_request_body_size=max_body + 1)
 
     async def route(scope: Scope, receive: Receive, send: Send) -> None:

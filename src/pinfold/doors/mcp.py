@@ -57,6 +57,7 @@ class Door:
         self._waiting: set[Any] = set()
         self.watch: Any = None
         self.end_streams: Callable[[], None] = _nothing
+        self.publish: Any = None
 
     def allows(self, request: Any, session_id: str) -> bool:
         """Return whether the caller may read a session; over stdio everybody may."""

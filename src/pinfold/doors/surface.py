@@ -144,6 +144,7 @@ def extend(server: Server[Any], door: Door) -> None:
     listen_handler = ListenHandler(bus)
     watch = door.watch = Watch(door.memory)
     door.end_streams = listen_handler.close
+    door.publish = bus.publish
 
     def fault(error: PinfoldError, **more: Any) -> MCPError:
         return MCPError(code=types.INVALID_PARAMS, message=str(error), data={**error.shape(), **more})

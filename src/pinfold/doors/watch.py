@@ -54,9 +54,7 @@ class Watch:
         ticket = object()
         with self._lock:
             if len(self._tickets) >= FOLLOWERS_MAX:
-                raise Refused(
-                    f"{FOLLOWERS_MAX} followers are served already", code="too_many_followers", hint="end a subscription that is no longer read"
-                )
+                raise Refused(f"{FOLLOWERS_MAX} followers are served already", code="too_many_followers", hint="end a subscription that is no longer read")
             followed = self._followed.get(session_id)
             if followed is None:
                 followed = self._followed[session_id] = _Followed(replica)

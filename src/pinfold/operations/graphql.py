@@ -12,7 +12,7 @@ def _graphql(
     call: Call,
     query: str,
     variables: dict[str, Any] | None,
-    operationName: str | None,  # noqa: N803  # GraphQL's own name
+    operationName: str | None,  # GraphQL's own name
     endpoint: Any,
     headers: Any,
     cache_key: Any,
