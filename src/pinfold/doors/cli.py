@@ -28,7 +28,7 @@ OWN_VERBS = {
     "compact": ("pinfold.doors.verbs", "snapshot every session and drop old history"),
     "bench": ("pinfold.doors.recall", "measure recall on question sets"),
     "reembed": ("pinfold.doors.recall", "make the vectors that search lacks"),
-    "mcp": ("pinfold.doors.verbs", "serve MCP clients over stdio"),
+    "mcp": ("pinfold.doors.verbs", "serve MCP clients over stdio or HTTP"),
     "demo": ("pinfold.doors.verbs", "see eight workers share one store"),
     "guide": ("pinfold.doors.verbs", "what an agent needs to know, to paste into its prompt"),
     "examples": ("pinfold.doors.examples", "four worked examples, a map, lines to add"),

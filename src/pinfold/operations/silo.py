@@ -100,7 +100,8 @@ def _info(call: Call) -> dict[str, Any]:
     }
 
 
-def _list(call: Call, expired: bool) -> dict[str, Any]:
+def _list(call: Call, expired: bool, limit: int, cursor: int) -> dict[str, Any]:
+    found = call.memory.sessions(expired=expired)
     rows = [
         {
             "session_id": row.session_id,
@@ -111,9 +112,9 @@ def _list(call: Call, expired: bool) -> dict[str, Any]:
             "expires_at": whole_ms(row.expires_at),
             **({"ended_at": whole_ms(row.ended_at)} if expired else {}),
         }
-        for row in call.memory.sessions(expired=expired)
+        for row in found[cursor : cursor + limit]
     ]
-    return {"sessions": rows, "total": len(rows)}
+    return {"sessions": rows, "total": len(found), **({"next_cursor": cursor + limit} if cursor + limit < len(found) else {})}
 
 
 def _close(call: Call) -> dict[str, Any]:
@@ -398,7 +399,11 @@ ROWS = (
         name="session_list",
         access="read",
         doc="The sessions of this store.",
-        params=(Param("expired", "bool", "those that ended and are still kept", False),),
+        params=(
+            Param("expired", "bool", "those that ended and are still kept", False),
+            Param("limit", "int", "at most this many", 50, cli_default=1_000_000_000),
+            Param("cursor", "int", "next_cursor of the page before", 0),
+        ),
         handler=_list,
         python="Memory.sessions",
         toolsets="A",
@@ -408,7 +413,7 @@ ROWS = (
         is_empty=lambda result: not result["sessions"],
         store=True,
         summary="the sessions of this store",
-        result="sessions[]{session_id, seq, size_bytes, created_at, last_used_at, expires_at}, total",
+        result="sessions[]{session_id, seq, size_bytes, created_at, last_used_at, expires_at}, total, next_cursor?",
         slow=True,
     ),
     Operation(
