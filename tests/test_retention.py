@@ -408,3 +408,25 @@ def test_what_was_erased_elsewhere_leaves_ram_at_the_next_look(tmp_path):
         assert isinstance(two.session("s").peek("secret"), Miss)
         assert two.session("s")._replica._blobs == {}
         assert two.session("s").state_hash() == one.session("s").state_hash()
+
+
+def test_looking_back_while_another_process_trims(memory, small, monkeypatch):
+    session = memory.session("s")
+    for n in range(60):
+        session.set("k", f"v{n}")
+        if n == 30:
+            memory.compact()
+    base = Past._base
+
+    def trimmed_meanwhile(self, seq):
+        state = base(self, seq)
+        monkeypatch.setattr(Past, "_base", base)
+        for n in range(100):
+            session.set("k", f"w{n}")
+            memory.compact()
+        return state
+
+    monkeypatch.setattr(Past, "_base", trimmed_meanwhile)
+    with pytest.raises(Refused) as refused:
+        Past(memory._journal, "s").at(60)
+    assert refused.value.code == "history_gone" and retained(memory)[0] > 61
