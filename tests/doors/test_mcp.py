@@ -122,6 +122,16 @@ EXAMPLES: list[tuple[str, dict[str, Any]]] = [
     ("housekeep", {"bucket": "orphans"}),
     ("diff", {"a": 1}),
     ("undo", {"seq": "LAST"}),
+    ("mutate", {"text": "+ TSK [S1] ; goal=a\n+ TSK [S2] ; goal=b"}),
+    ("set", {"key": "made", "value": "v", "inputs": ["row:S1"]}),
+    ("supersede", {"old": "S1", "new": "S2"}),
+    ("peek", {"key": "made"}),
+    ("stale", {}),
+    ("why", {"name": "made"}),
+    ("refresh", {"list": True}),
+    ("refresh", {"names": ["made"]}),
+    ("conflicts", {}),
+    ("set_version", {"name": "prompt", "value": "7"}),
     ("session_fork", {"name": "fork"}),
     ("session_save", {"file": "saved.txt"}),
     ("session_load", {"file": "saved.txt"}),
@@ -182,6 +192,29 @@ def test_every_tool_answers_with_the_fields_its_row_names(era: str, tmp_path: Pa
     assert {tool for tool, _ in EXAMPLES} >= names, "a tool without an example here"
 
 
+def test_a_server_looks_at_files_of_its_project_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    (project / "a.py").write_text("1")
+    (tmp_path / "secret").write_text("1")
+    (project / "out").symlink_to(tmp_path / "secret")
+    monkeypatch.chdir(project)
+
+    async def work(to: Talk) -> None:
+        await to.ask("set", key="k", value="v", inputs=["file:a.py", "tree:."])
+        for path in ("../secret", str(tmp_path / "secret"), "out", "a.py/../../secret"):
+            for kind in ("file", "tree"):
+                assert (await to.refused("set", key="k", value="v", inputs=[f"{kind}:{path}"]))["code"] == "outside_roots"
+        (project / "a.py").write_text("22")
+        found = await to.ask("peek", key="k")
+        assert found["value"] == "v" and found["stale"] and found["because"] == ["a.py", "./"]
+        claim = await to.ask("peek", key="k", claim=True, fresh=True)
+        await to.ask("resolve", promise_id="k", token=claim["token"], payload="w", inputs=["file:a.py"])
+        assert await to.ask("peek", key="k") == {"hit": True, "value": "w", "index": 0}
+
+    talk(work)
+
+
 def test_a_server_names_only_files_in_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PINFOLD_FILES", str(tmp_path / "inside"))
 
@@ -219,6 +252,7 @@ def test_reading_tools_say_so_and_peek_which_can_claim_does_not() -> None:
     assert {name for name, hint in hints.items() if hint.read_only_hint} == {
         "memory_status", "session_list", "log", "keys", "pin_map", "query_walk", "read_get", "read_list", "schema", "diff", "session_save",
         "search_memory_graph", "retrieve_with_traversal", "resolve_context",
+        "stale", "why", "conflicts",
     }  # fmt: skip
     assert hints["set"].idempotent_hint and hints["flush"].destructive_hint and not hints["peek"].destructive_hint
 

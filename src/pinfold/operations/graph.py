@@ -44,7 +44,7 @@ def _mutate(call: Call, text: str, if_seq: int | None, dry_run: bool, allow_new_
 
 def _lines_of(text: str | None, wire_lines: list[str] | None) -> str:
     if (text is None) == (wire_lines is None):
-        raise Refused("give the lines as text or as wire_lines", code="bad_arguments", hint="one of the two")
+        raise Refused("the lines are missing" if text is None else "give the lines once", code="bad_arguments", hint="as text, or as wire_lines")
     return text if text is not None else "\n".join(wire_lines or [])
 
 
@@ -52,8 +52,9 @@ def _add(call: Call, text: str | None, wire_lines: list[str] | None, dry_run: bo
     return _shape(call.session.add(_lines_of(text, wire_lines), dry_run=dry_run, allow_new_relation=allow_new_relation))
 
 
-def _update(call: Call, text: str | None, wire_lines: list[str] | None, if_seq: int | None, dry_run: bool) -> dict[str, Any]:
-    return _shape(call.session.update(_lines_of(text, wire_lines), if_seq=if_seq, dry_run=dry_run))
+def _update(call: Call, text: str | None, wire_lines: list[str] | None, if_seq: int | None, dry_run: bool, allow_new_relation: bool) -> dict[str, Any]:
+    done = call.session.update(_lines_of(text, wire_lines), if_seq=if_seq, dry_run=dry_run, allow_new_relation=allow_new_relation)
+    return _shape(done)
 
 
 def _delete(call: Call, ids: list[str] | None, dry_run: bool) -> dict[str, Any]:
@@ -148,11 +149,13 @@ def _path(call: Call, start: str, end: str, direction: str, relations: list[str]
     return {"text": found.text, "nodes": found.nodes, "edges": found.edges, "cost": found.cost, "complete": found.complete}
 
 
-def _get(call: Call, ids: list[str] | None, at: str | None) -> dict[str, Any]:
+def _get(call: Call, ids: list[str] | None, tag: str | None, at: str | None) -> dict[str, Any]:
     if not ids:
         raise Refused("no id was named", code="bad_arguments", hint="pass ids")
     found = _reader(call, at).get(*ids)
-    result: dict[str, Any] = {"items": [_item(item) for item in found.items], "missing": list(found.missing)}
+    items = [item for item in found.items if tag is None or item.line.startswith(f"{tag} [")]
+    other = [item.id for item in found.items if item not in items]
+    result: dict[str, Any] = {"items": [_item(item) for item in items], "missing": [*other, *found.missing]}
     near = {id: ids for id, ids in found.missing.items() if ids}
     return {**result, "near": near} if near else result
 
@@ -161,8 +164,22 @@ def _item(item: Any) -> dict[str, Any]:
     return {"id": item.id, "line": item.line, "seq": item.seq, "at": whole_ms(item.at_ms), **({"actor": item.actor} if item.actor else {})}
 
 
-def _list(call: Call, tag: str | None, where: list[str] | None, form: str, active_only: bool, limit: int, cursor: str, at: str | None) -> dict[str, Any]:
-    found = _reader(call, at).find(tag, where=where, form=form, active_only=active_only, limit=limit, cursor=cursor)
+def _list(
+    call: Call,
+    tag: str | None,
+    where: list[str] | None,
+    form: str,
+    active_only: bool,
+    superseded: bool,
+    since: str,
+    until: str,
+    limit: int,
+    cursor: str,
+    at: str | None,
+) -> dict[str, Any]:
+    found = _reader(call, at).find(
+        tag, where=where, form=form, active_only=active_only, superseded=superseded, since=since, until=until, limit=limit, cursor=cursor
+    )
     return {"items": [_item(item) for item in found.items], "total": found.total, "returned": len(found.items), "next": found.cursor}
 
 
@@ -243,8 +260,10 @@ def _save(call: Call, file: str) -> dict[str, Any]:
     return {"status": "saved", "file": file, "rows": rows, "bytes": size}
 
 
-def _load(call: Call, file: str, keep_id: bool, replace: bool) -> dict[str, Any]:
+def _load(call: Call, file: str, keep_id: bool, replace: bool, ttl_s: float | None) -> dict[str, Any]:
     session = call.memory.load(call.file(file), call.named_session, keep_id=keep_id, replace=replace)
+    if ttl_s is not None:
+        session.configure(ttl_s=ttl_s)
     counts = session.graph_counts()
     return {"status": "loaded", "session_id": session.session_id, "seq": session._replica.state.seq, "rows": counts["nodes"] + counts["edges"] + counts["laws"]}
 
@@ -337,7 +356,7 @@ ROWS = (
         name="update",
         access="write",
         doc="Patch and drop rows: lines that begin with ~ or -. All or none.",
-        params=(Param("text", "str", "the lines", None, positional=True, file=True, mcp=False), _WIRE, _IF_SEQ, _DRY),
+        params=(Param("text", "str", "the lines", None, positional=True, file=True, mcp=False), _WIRE, _IF_SEQ, _DRY, _NEW_RELATION),
         handler=_update,
         python="update",
         toolsets="M",
@@ -463,7 +482,11 @@ ROWS = (
         name="read_get",
         access="read",
         doc="Rows by id, as lines.",
-        params=(Param("ids", "strings", "these rows", None, positional=True, also="id"), _AT),
+        params=(
+            Param("ids", "strings", "these rows", None, positional=True, also="id"),
+            Param("tag", "str", "only if of this kind", None, mcp=False),
+            _AT,
+        ),
         handler=_get,
         python="get",
         toolsets="SM",
@@ -485,6 +508,9 @@ ROWS = (
             Param("where", "strings", "status=open, prio>=3, goal=*ship*; all must hold", None, repeat=True),
             Param("form", "str", "node, edge, law or any", "node"),
             Param("active_only", "bool", "without settled rows", False),
+            Param("superseded", "bool", "those too that others took the place of", False, told=False),
+            Param("since", "str", "that held at or after this ISO time", "", told=False),
+            Param("until", "str", "that held before this ISO time", "", told=False),
             Param("limit", "int", "rows a page", 50, cli_default=limits.LIST_ROWS_MAX),
             Param("cursor", "str", "next of the page before", ""),
             _AT,
@@ -661,6 +687,7 @@ ROWS = (
             Param("file", "str", "this file"),
             Param("keep_id", "bool", "under the name it was saved with", False),
             Param("replace", "bool", "end a living session of that name first", False),
+            Param("ttl_s", "seconds", "end it this long after its last use", None, cli="ttl", mcp=False),
         ),
         handler=_load,
         python="Memory.load",

@@ -19,7 +19,7 @@ NEW_BORN = 1 << 62
 """Rows of the draft rank behind all rows of the graph."""
 
 
-class Work(msgspec.Struct):
+class Work(msgspec.Struct, gc=False):
     """A row of the draft: new (base None), or changed from its base. born ranks it among the edges of a node.
 
     line: of the document, where it was first touched. shown: it is in the answer. gone: dropped, or never to be written.

@@ -10,12 +10,15 @@ import msgspec
 class Hit(msgspec.Struct, frozen=True, tag="hit", tag_field="type"):
     """A value is there. index is its slot, None for the payload of a registered promise.
 
-    shared is True where this caller waited for somebody else's work instead of doing it.
+    shared is True where this caller waited for somebody else's work instead of doing it. stale: something it rests on is
+    not what it was; because names the root causes.
     """
 
     value: Any
     index: int | None = None
     shared: bool = False
+    stale: bool = False
+    because: tuple[str, ...] = ()
 
     hit = True
 
