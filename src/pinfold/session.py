@@ -154,7 +154,7 @@ class Session(InputsSession):
         if not replica.plain:
             replica.used(key)
         outcome = self._outcome(key, found, now_ms)
-        return outcome if not because or type(outcome) is not Hit else Hit(outcome.value, outcome.index, False, True, because)
+        return outcome if not because or type(outcome) is not Hit else Hit(outcome.value, outcome.index, False, because)
 
     def _outcome(self, key: str, found: Slot | Promise, now_ms: int) -> Hit | Pending:
         if type(found) is Slot:
@@ -569,7 +569,7 @@ class Session(InputsSession):
         Raises Unavailable `wait_timeout`, Refused `recursive_once`.
         """
         found = self.peek(key)
-        if found.__class__ is Hit and ((inputs is None and not found.stale) or not fresh):
+        if found.__class__ is Hit and ((inputs is None and found.because is None) or not fresh):
             self._replica.touches.avoided += 1
             return cast(T, found.value)
         return cast(T, self.once_hit(key, fn, ttl_s=ttl_s, lease_s=lease_s, timeout_s=timeout_s, inputs=inputs, fresh=fresh).value)
@@ -682,7 +682,7 @@ class Session(InputsSession):
                 async def run_async(*args: P.args, **kwargs: P.kwargs) -> Any:
                     called = key_of(*args, **kwargs)
                     found = self.peek(called)
-                    if found.__class__ is Hit and plain and not found.stale:
+                    if found.__class__ is Hit and plain and found.because is None:
                         self._replica.touches.avoided += 1
                         return found.value
                     return await session.once(
@@ -695,7 +695,7 @@ class Session(InputsSession):
             def run(*args: P.args, **kwargs: P.kwargs) -> T:
                 called = key_of(*args, **kwargs)
                 found = self.peek(called)
-                if found.__class__ is Hit and plain and not found.stale:
+                if found.__class__ is Hit and plain and found.because is None:
                     self._replica.touches.avoided += 1
                     return cast(T, found.value)
                 return self.once(called, lambda: fn(*args, **kwargs), ttl_s=ttl_s, lease_s=lease_s, inputs=rests(*args, **kwargs))
