@@ -3,8 +3,12 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pinfold import Memory, Session
+
+settings.register_profile("pinfold", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("pinfold")
 
 
 def pytest_configure(config: pytest.Config) -> None:

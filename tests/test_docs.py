@@ -66,13 +66,15 @@ SESSIONS = [path for path in PAPERS if _blocks(path, "console")]
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @pytest.mark.parametrize("path", SESSIONS, ids=lambda path: path.name)
 def test_every_console_block_prints_what_it_says(path: Path, newcomer: dict[str, str], tmp_path: Path) -> None:
-    """A line with `$ ` is a command, what follows is its output; `…` stands for anything. All blocks of a page are one shell."""
+    """A line with `$ ` is a command, `> ` goes on with it, what follows is its output; `…` stands for anything. A page is one shell."""
     script, expected = ["set +e"], []
     for block in _blocks(path, "console"):
         for number, part in enumerate(re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]):
             lines = part.split("\n")
             while lines[0].endswith("\\"):
                 lines[0] = f"{lines[0][:-1]}{lines.pop(1).removeprefix('> ')}"
+            while lines[1].startswith("> "):
+                lines[0] += f"\n{lines.pop(1).removeprefix('> ')}"
             script += [f"echo '@@@ {number}'", lines[0]]
             expected.append((lines[0], "\n".join(lines[1:]).strip("\n")))
     done = _run(["bash", "-c", "\n".join(script)], newcomer, tmp_path / "project")

@@ -10,10 +10,11 @@ import pytest
 
 from pinfold import Hit, JournalCorrupt, Memory, Miss
 from pinfold.doctor import examine, repair
-from pinfold.entry import Record, decode_entry, encode_entry
-from pinfold.errors import Broken, Busy, ConfigurationError, Refused
+from pinfold.entry import Record, decode_entry, encode_entry, hash_of
+from pinfold.errors import Broken, Busy, ConfigurationError, NewerFormat, Refused
 from pinfold.journal.lock import FileLock
 from pinfold.journal.sqlite import SqliteJournal
+from pinfold.state.session import decode_snapshot, encode_snapshot
 
 NOW = 1_800_000_000_000
 LARGE = "large value " * 10_000
@@ -99,7 +100,7 @@ def test_damage_is_named_and_what_is_readable_survives_repair(path, kind):
     journal = SqliteJournal(path)
     report = examine(journal)
     journal.close()
-    assert not report.healthy and codes <= {finding.code for finding in report.findings}
+    assert not report.ok and codes <= {finding.code for finding in report.findings}
 
     with Memory(f"sqlite:///{path}") as memory:
         if opening == "corrupt":
@@ -120,7 +121,7 @@ def test_damage_is_named_and_what_is_readable_survives_repair(path, kind):
         found = whole.peek("large")
         assert (isinstance(found, Hit) and found.value == LARGE) if large else isinstance(found, Miss)
         session.set("later", "goes on")
-        assert examine(memory._journal).healthy
+        assert examine(memory._journal).ok
     with Memory(f"sqlite:///{path}") as memory:
         assert memory.session("hurt").peek("later").value == "goes on"
 
@@ -158,7 +159,7 @@ def test_a_whole_store_is_healthy_and_not_repaired(path):
     journal = SqliteJournal(path)
     report = examine(journal)
     journal.close()
-    assert report.healthy and [s.session for s in report.sessions] == ["hurt", "whole"]
+    assert report.ok and [s.session_id for s in report.sessions] == ["hurt", "whole"]
     with pytest.raises(Refused) as refused:
         repair(path, NOW)
     assert refused.value.code == "not_damaged"
@@ -177,7 +178,7 @@ def test_pages_that_cannot_be_read_cost_only_their_rows(tmp_path):
     journal = SqliteJournal(path)
     report = examine(journal)
     journal.close()
-    assert not report.healthy
+    assert not report.ok
     done = repair(path, NOW)
     assert 0 < done.entries_lost < 100
     with Memory(f"sqlite:///{path}") as memory:
@@ -195,6 +196,56 @@ def test_what_is_not_a_store_or_cannot_be_read_at_all_is_left_alone(tmp_path):
     with pytest.raises(Broken):
         repair(str(noise), NOW)
     assert noise.read_bytes() == b"\x00\x01noise" * 1000
+
+
+def test_a_store_that_somebody_has_open_is_not_repaired(path):
+    flip_a_bit_of_an_entry(path)
+    with Memory(f"sqlite:///{path}") as memory:
+        memory.session("whole").set("small", "2")
+        with pytest.raises(Busy):
+            repair(path, NOW)
+        memory.session("whole").set("small", "3")
+    repair(path, NOW)
+    with Memory(f"sqlite:///{path}") as memory:
+        assert memory.session("whole").peek("small").value == "3"
+
+
+def test_a_store_of_a_later_format_is_not_repaired(path):
+    flip_a_bit_of_an_entry(path)
+    execute(path, "PRAGMA user_version = 99")
+    with pytest.raises(NewerFormat):
+        repair(path, NOW)
+
+
+def test_a_snapshot_that_lies_about_its_entries_is_dropped(path):
+    body, seq = execute(path, "SELECT body, seq FROM snapshot WHERE session = ?", session_id(path))[0]
+    state = decode_snapshot(body)
+    state.silo.slots.pop("k2")
+    false = encode_snapshot(state)
+    execute(path, "UPDATE snapshot SET body = ?, hash = ? WHERE session = ?", false, hash_of(false), session_id(path))
+    journal = SqliteJournal(path)
+    report = examine(journal)
+    journal.close()
+    assert [(finding.code, finding.seq) for finding in report.findings] == [("wrong_snapshot", seq)]
+    done = repair(path, NOW)
+    assert [(finding.code, finding.seq) for finding in done.findings] == [("wrong_snapshot", seq)]
+    with Memory(f"sqlite:///{path}") as memory:
+        assert memory.session("hurt").keys() == [f"k{n}" for n in range(10)]
+
+
+def test_a_fork_of_the_very_beginning_is_whole(tmp_path):
+    path = str(tmp_path / "store.db")
+    with Memory(f"sqlite:///{path}") as memory:
+        memory.session("s").set("a", "1")
+        memory.fork("s", "f").set("b", "2")
+        memory.compact()
+        memory.session("f").set("c", "3")
+        memory.compact()
+        report = examine(memory._journal)
+        assert report.ok, report.findings
+        assert memory.session("f").at(1) and memory.session("f").keys() == ["a", "b", "c"]
+    with pytest.raises(Refused):
+        repair(path, NOW)
 
 
 def test_a_store_in_use_is_not_repaired(path, monkeypatch):

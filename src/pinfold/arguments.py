@@ -80,7 +80,7 @@ def lease_ms_of(lease_s: float) -> int:
 
 
 def positive(name: str, value: int | None) -> int | None:
-    if value is not None and (type(value) is not int or value < 1):
+    if value is not None and (type(value) is not int or not 1 <= value < 2**53):
         raise Refused(f"{name}={value!r} is not possible", code="bad_option", hint=f"give {name} a whole number above 0, or none for no limit")
     return value
 

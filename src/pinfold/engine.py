@@ -13,21 +13,25 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pinfold import limits
+from pinfold.bulk import Bulk
 from pinfold.entry import Entry, Fact, Record, decode_entry, encode_entry, hash_of
 from pinfold.errors import Busy, JournalCorrupt, PinfoldError, Refused, Unavailable
-from pinfold.journal.base import Journal, Snapshot
+from pinfold.journal.base import Journal, SessionInfo, Snapshot
 from pinfold.state import promises as rules
 from pinfold.state.outcomes import AlreadyApplied, Miss, Rejected
 from pinfold.state.session import SessionState, apply, blobs_in, decide_housekeep, decode_snapshot, encode_snapshot
 from pinfold.state.silo import Slot
 from pinfold.state.value import Blob, Stored, check_blob, unpack_raw, unpack_value, value_of
+
+if TYPE_CHECKING:
+    from pinfold.recall.bind import Recall
 
 try:
     from _weakrefset import WeakSet  # which threading has loaded; weakref itself is not needed
@@ -71,11 +75,12 @@ class Waiter:
 class Touches:
     """Use that happened in this process and is not journaled yet. last_used_ms goes on from what was journaled before."""
 
-    __slots__ = ("_since_ms", "avoided", "hits", "joined", "keys", "last_used_ms", "misses")
+    __slots__ = ("_since_ms", "avoided", "hits", "joined", "keys", "last_used_ms", "misses", "uses")
 
     def __init__(self, last_used_ms: int = 0) -> None:
         self.hits = self.misses = self.joined = self.avoided = 0
         self.keys: OrderedDict[str, None] = OrderedDict()
+        self.uses: dict[str, int] = {}
         self.last_used_ms = self._since_ms = last_used_ms
 
     def fact(self) -> Fact | None:
@@ -84,6 +89,8 @@ class Touches:
         fact: Fact = {"f": "touch", "at": self.last_used_ms, **{name: count for name, count in counts.items() if count}}
         if self.keys:
             fact["keys"] = list(self.keys)
+        if self.uses:
+            fact["uses"] = dict(self.uses)
         return fact if len(fact) > 2 or self.last_used_ms > self._since_ms else None
 
 
@@ -106,10 +113,14 @@ class Replica:
         self._touched_at = monotonic()
         self._timer: threading.Timer | None = None
         self._compacting = threading.Lock()
+        self._wrote = False
+        self.recall: Recall | None = None
+        """The index of this session's graph, once somebody searched."""
         self._install(*_load(journal, journal_id))
 
     def _install(self, state: SessionState, snapshot_seq: int, snapshot_bytes: int, tail_bytes: int) -> None:
         self.state = state
+        self.recall = None
         self.slots = state.silo.slots
         self._snapshot_seq, self._snapshot_bytes, self._tail_bytes = snapshot_seq, snapshot_bytes, tail_bytes
         self._check_at = snapshot_seq + limits.SNAPSHOT_MIN_ENTRIES
@@ -119,7 +130,7 @@ class Replica:
 
     def _settings_changed(self) -> None:
         settings = self._settings = self.state.settings
-        self.plain = settings.silo_size is None and settings.ttl_ms is None and settings.ended_at_ms is None
+        self.plain = settings.silo_size is None and settings.ttl_ms is None and settings.ended_at_ms is None and settings.promote_after is None
         """Whether a hit needs neither clock nor recency: the hot path of peek."""
 
     # --- time ---------------------------------------------------------------------------------------------------
@@ -156,10 +167,17 @@ class Replica:
             self.seen = version
 
     def _read_on(self) -> None:
+        seq = self.state.seq
         if self._torn:
             self._reload()
-        else:
-            self._follow(self.journal.read(self.id, self.state.seq))
+        elif seq == 0:
+            self._follow(self.journal.read(self.id, 0))
+        else:  # from our last entry on: where it is another by now, history was replaced, and what was erased must leave RAM too
+            records = self.journal.read(self.id, seq - 1)
+            if records and (records[0].seq, records[0].hash) == (seq, self.state.hash):
+                self._follow(records[1:])
+            else:
+                self.reload()
 
     def _follow(self, records: list[Record]) -> None:
         """Apply records after ours; where they do not follow, the history was replaced or trimmed: load anew."""
@@ -173,6 +191,8 @@ class Replica:
         self._torn = True  # an exception from outside (Ctrl-C) may fall anywhere in apply
         apply(self.state, entry, record.hash)
         self._torn = False
+        if self.recall is not None:
+            self.recall.note(entry.facts)
         if entry.at_ms > self._anchor[0]:
             now_s = self.monotonic()
             if entry.at_ms > self._anchor[0] + int((now_s - self._anchor[1]) * 1000):
@@ -180,6 +200,11 @@ class Replica:
         self._tail_bytes += len(record.body)
         if self.state.settings is not self._settings:
             self._settings_changed()
+        if self.touches.keys:  # the touch that journals them comes after this entry: what it put must stay the younger
+            for fact in entry.facts:
+                if fact["f"] == "slot.put":
+                    self.touches.keys[fact["k"]] = None
+                    self.touches.keys.move_to_end(fact["k"])
         if not self._waiters:
             return _NOBODY
         return [woken for fact in entry.facts for woken in self._woken_by(fact, cause)]
@@ -224,7 +249,9 @@ class Replica:
         answer_type: what a retried request_id's answer is converted to. over: also where the session has ended.
         Raises what decide raises; Busy, Unavailable.
         """
-        with self.journal.write_lock(self.id, limits.LOCK_WAIT_S), self.lock:
+        with self.journal.write_lock(self.id, limits.LOCK_WAIT_S) as waited, self.lock:
+            if waited:
+                self.catch_up()  # whoever held the lock has most likely written: decide on that, not on a conflict
             for _ in range(limits.TURN_ATTEMPTS):
                 if request_id is not None and request_id in self.state.requests:
                     return self._answer_again(self.state.requests[request_id], answer_type)
@@ -246,18 +273,16 @@ class Replica:
                 record = encode_entry(entry)
                 seen, self.seen = self.seen, None  # until it is applied, nobody may take RAM for the journal
                 conflict = self.journal.append(self.id, self.state.seq, self.state.hash, [record], blobs or {})
-                rest: list[Record] = [] if conflict is None else conflict.missing[1:]
-                if conflict is None or (conflict.missing and conflict.missing[0].hash == record.hash):
-                    break  # the second: delivered twice, and what stands in the way is this very entry
-                if conflict.missing:
+                if conflict is None:
+                    break
+                if conflict.missing:  # even where it is byte for byte this entry, it is another writer's: two may claim in one ms
                     self._follow(conflict.missing)
                 else:
                     self._reload(after_conflict=True)
             else:
                 raise Busy(f"session {self.name!r}: {limits.TURN_ATTEMPTS} other writers were first", hint="try again")
+            self._wrote = True
             woken = self._apply(entry, record, cause)
-            if rest:
-                self._follow(rest)
             self.seen = seen
             if touched:
                 self.touches, self._touched_at = Touches(self.touches.last_used_ms), self.monotonic()
@@ -287,7 +312,7 @@ class Replica:
             facts = [{"f": "session.put", "created": now_ms}, *facts]
         chores = decide_housekeep(self.state, now_ms)
         if self.monotonic() - self._touched_at >= self._touch_interval_s() and (touch := self.touches.fact()):
-            return [*chores, *facts, touch], True
+            return [touch, *chores, *facts], True  # first: what these facts put was used later
         return [*chores, *facts] if chores else facts, False
 
     def _answer_again(self, seq: int, answer_type: Any) -> Any:
@@ -332,6 +357,9 @@ class Replica:
                     order.move_to_end(key)
                     touches.keys[key] = None
                     touches.keys.move_to_end(key)
+        if self.state.settings.promote_after is not None:
+            with self.lock:
+                self.touches.uses[key] = self.touches.uses.get(key, 0) + 1
         if self.background and self._timer is None:
             self._timer = threading.Timer(self._touch_interval_s(), self.flush_touches)
             self._timer.daemon = True
@@ -417,6 +445,9 @@ class Replica:
             self._tail_bytes >= max(limits.SNAPSHOT_MIN_BYTES, self._snapshot_bytes // 2) or entries >= 2 * self._rows()
         )
 
+    def _snapshot_due_at_close(self) -> bool:
+        return self._wrote and self._tail_bytes >= max(limits.SNAPSHOT_CLOSE_BYTES, self._snapshot_bytes // 2)
+
     def _rows(self) -> int:
         return len(self.slots) + len(self.state.promises.by_key) + len(self.state.graph)
 
@@ -435,7 +466,7 @@ class Replica:
 
     def compact(self) -> None:
         """Save a snapshot folded from the store and drop what retention no longer keeps."""
-        seq, size = compact(self.journal, self.id)
+        seq, size = compact(self.journal, self.id, thorough=False)
         with self.lock:
             self._snapshot_seq, self._snapshot_bytes, self._tail_bytes = seq, size, 0
 
@@ -445,7 +476,9 @@ class Replica:
             self._timer.cancel()
         if not self.plain or self.background:
             self.flush_touches()
-        if self._snapshot_due() and self._compacting.acquire(timeout=limits.LOCK_WAIT_S):
+        if self.recall is not None:
+            self.recall.close()
+        if (self._snapshot_due() or self._snapshot_due_at_close()) and self._compacting.acquire(timeout=limits.LOCK_WAIT_S):
             self._compact_quietly()
 
     def after_fork(self) -> None:
@@ -453,7 +486,7 @@ class Replica:
             self._torn = True  # another thread was in a turn: what it left half done is loaded anew
         self.lock, self._compacting = threading.RLock(), threading.Lock()
         self.seen, self._watcher, self._timer = None, None, None
-        self._waiters, self.touches = {}, Touches()
+        self._waiters, self.touches, self.recall = {}, Touches(), None
 
 
 _NOBODY: list[tuple[Waiter, Any]] = []
@@ -472,30 +505,45 @@ def _load(journal: Journal, journal_id: str) -> tuple[SessionState, int, int, in
 
     A damaged snapshot falls back to the one before. Never an empty start over a non-empty store: raises JournalCorrupt.
     """
+    with Bulk():
+        return _fold(journal, journal_id)
+
+
+def _fold(journal: Journal, journal_id: str) -> tuple[SessionState, int, int, int]:
     problem: JournalCorrupt | None = None
     for _ in range(3):  # a compaction may trim between the two reads
-        state, snapshot_bytes = SessionState(), 0
-        for snapshot in journal.load_snapshots(journal_id):
-            try:
-                state, snapshot_bytes = decode_snapshot(snapshot.verified()), len(snapshot.body)
+        for limit in (1, None):  # the others are read only where the newest is damaged, or does not fit
+            snapshots = journal.load_snapshots(journal_id, limit)
+            for snapshot in snapshots:
+                try:
+                    return _loaded(journal, journal_id, decode_snapshot(snapshot.verified()), len(snapshot.body))
+                except JournalCorrupt as error:
+                    problem = error
+            if not snapshots:
                 break
-            except JournalCorrupt as error:
-                problem = error
-        snapshot_seq, tail_bytes = state.seq, 0
-        records = journal.read(journal_id, state.seq)
-        if problem is not None and not records and not state.exists:
-            raise problem
-        if records and records[0].seq != state.seq + 1:
-            problem = problem or JournalCorrupt(
-                f"session {journal_id!r}: entries {state.seq + 1} to {records[0].seq - 1} are missing", seq=state.seq + 1, hint="run `pinfold doctor`"
-            )
-            continue
-        for record in records:
-            apply(state, decode_entry(record), record.hash)
-            tail_bytes += len(record.body)
-        return state, snapshot_seq, snapshot_bytes, tail_bytes
+        try:
+            found = _loaded(journal, journal_id, SessionState(), 0)
+        except JournalCorrupt as error:
+            problem = problem or error
+        else:
+            if problem is None or found[0].exists:
+                return found
     assert problem is not None
     raise problem
+
+
+def _loaded(journal: Journal, journal_id: str, state: SessionState, snapshot_bytes: int) -> tuple[SessionState, int, int, int]:
+    """Return state moved on by all entries after it, as `_load`. Raises JournalCorrupt where they do not follow."""
+    snapshot_seq, tail_bytes = state.seq, 0
+    records = journal.read(journal_id, state.seq)
+    if records and records[0].seq != state.seq + 1:
+        raise JournalCorrupt(
+            f"session {journal_id!r}: entries {state.seq + 1} to {records[0].seq - 1} are missing", seq=state.seq + 1, hint="run `pinfold doctor`"
+        )
+    for record in records:
+        apply(state, decode_entry(record), record.hash)
+        tail_bytes += len(record.body)
+    return state, snapshot_seq, snapshot_bytes, tail_bytes
 
 
 def load_state(journal: Journal, journal_id: str) -> SessionState:
@@ -503,19 +551,25 @@ def load_state(journal: Journal, journal_id: str) -> SessionState:
     return _load(journal, journal_id)[0]
 
 
-def compact(journal: Journal, journal_id: str) -> tuple[int, int]:
-    """Save a snapshot of what the store holds, then trim. Return (its seq, its bytes).
+def compact(journal: Journal, journal_id: str, *, thorough: bool = True) -> tuple[int, int]:
+    """Save a snapshot of what the store holds, then apply retention. Return (its seq, its bytes).
 
-    The snapshot before this one and its tail stay, so that a torn snapshot costs nothing.
+    The snapshot before this one and its tail stay, so that a torn snapshot costs nothing. thorough: look for replaced
+    large values even where few bytes are at stake.
     """
     state = load_state(journal, journal_id)
-    kept = journal.load_snapshots(journal_id)
+    newest = journal.load_snapshots(journal_id, 1)
     body = encode_snapshot(state)
-    if state.exists and (not kept or kept[0].seq < state.seq):
+    if state.exists and (not newest or newest[0].seq < state.seq or (newest[0].seq == state.seq and newest[0].body != body)):
         journal.save_snapshot(journal_id, Snapshot(state.seq, hash_of(body), body, blob_names(state)))
-    kept = journal.load_snapshots(journal_id)
-    up_to, blobs_up_to = _horizon(journal, journal_id, kept[1].seq if len(kept) > 1 else 0)
-    journal.trim(journal_id, up_to, blobs_up_to)
+    info = journal.info(journal_id)
+    if info is not None:
+        replaced_bytes = info.blob_bytes - state.silo.blob_bytes
+        look_for_blobs = replaced_bytes > limits.REPLACED_VALUES_BYTES // limits.TRIM_SHARE or (thorough and replaced_bytes > 0)
+        try:
+            _retain(journal, info, look_for_blobs)
+        except _Moved:
+            pass  # another process is at it
     journal.collect_blobs(journal.now_ms() - limits.BLOB_GRACE_S * 1000)
     return state.seq, len(body)
 
@@ -525,29 +579,139 @@ def blob_names(state: SessionState) -> list[bytes]:
     return [blob.sha256 for blob in blobs_in(state)]
 
 
-def _horizon(journal: Journal, journal_id: str, newest_safe: int) -> tuple[int, int]:
-    """Return (entries to drop up to, replaced large values to release up to): neither ever past newest_safe.
+class _Moved(Exception):
+    """The history changed while it was read."""
+
+
+def _retain(journal: Journal, info: SessionInfo, look_for_blobs: bool) -> None:
+    """Drop history and replaced large values past their retention; what remains can still be replayed, from a base snapshot."""
+    kept = journal.load_snapshots(info.name)
+    first = journal.read(info.name, 0, 1)
+    if len(kept) < 2 or not first or not all(_is_whole(snapshot) for snapshot in kept[:2]):
+        return
+    safe, now_ms = kept[1].seq, journal.now_ms()
+    up_to = _horizon(journal, info, first[0], safe, now_ms)
+    start = _oldest(kept, first[0].seq)
+    released: frozenset[bytes] = frozenset()
+    if start is not None and (look_for_blobs or (up_to and info.blob_bytes)):
+        released = _replaced(journal, info.name, start, safe, now_ms)
+    if not up_to and not released:
+        return
+    base = last = None
+    if up_to and start is not None:
+        last, base = _base(journal, info.name, start, up_to, released)
+    with journal.write_lock(info.name, limits.LOCK_WAIT_S):
+        # What was erased meanwhile must not come back with a snapshot made before.
+        now_there = journal.read(info.name, last.seq - 1, 1) if last is not None else []
+        if now_there[:1] == ([last] if last is not None else []) and _marks(journal.load_snapshots(info.name)) == _marks(kept):
+            journal.trim(info.name, up_to, safe, only=list(released), base=base)
+            journal.collect_blobs(now_ms + 1, only=list(released))  # an entry named them until now: none is still to come
+
+
+def _marks(snapshots: list[Snapshot]) -> list[tuple[int, bytes]]:
+    return [(snapshot.seq, snapshot.hash) for snapshot in snapshots]
+
+
+def _base(journal: Journal, journal_id: str, start: SessionState, up_to: int, released: frozenset[bytes]) -> tuple[Record | None, Snapshot]:
+    """Return (the record it ends with, snapshot) of start moved on to up_to. start is changed."""
+    last = None
+    for record in _records(journal, journal_id, start.seq) if start.seq < up_to else ():
+        apply(start, decode_entry(record), record.hash)
+        if record.seq == up_to:
+            last = record
+            break
+    body = encode_snapshot(start)
+    return last, Snapshot(start.seq, hash_of(body), body, [name for name in blob_names(start) if name not in released])
+
+
+def _is_whole(snapshot: Snapshot) -> bool:
+    return hash_of(snapshot.body) == snapshot.hash
+
+
+def _oldest(kept: list[Snapshot], first: int) -> SessionState | None:
+    """Return the state that the retained entries, from first on, are replayed from; None where it is lost."""
+    for snapshot in kept:
+        if snapshot.seq <= first and _is_whole(snapshot):
+            return decode_snapshot(snapshot.verified())
+    return SessionState() if first == 1 else None
+
+
+def _records(journal: Journal, journal_id: str, after: int) -> Iterator[Record]:
+    """Yield the records after a seq, a part at a time. Raises _Moved where they no longer follow: somebody trimmed."""
+    while records := journal.read(journal_id, after, 512):
+        if records[0].seq != after + 1:
+            raise _Moved
+        yield from records
+        after = records[-1].seq
+
+
+def _horizon(journal: Journal, info: SessionInfo, first: Record, safe: int, now_ms: int) -> int:
+    """Return the last entry that is to go, 0 where too few would: never past safe, nor the whole of a journal.
 
     An entry goes when it is older than HISTORY_S, or when what follows it already fills HISTORY_BYTES.
     """
-    info = journal.info(journal_id)
-    left_bytes = info.entry_bytes if info else 0
-    now_ms = journal.now_ms()
-    up_to = blobs_up_to = after = 0
-    while True:
-        records = journal.read(journal_id, after, 256)
-        for record in records:
-            at_ms = decode_entry(record).at_ms
-            if record.seq <= newest_safe and now_ms - at_ms > limits.REPLACED_VALUES_S * 1000:
-                blobs_up_to = record.seq
-            if record.seq <= newest_safe and (now_ms - at_ms > limits.HISTORY_S * 1000 or left_bytes > limits.HISTORY_BYTES):
-                up_to = record.seq
-            elif record.seq > blobs_up_to:
-                return up_to, max(up_to, blobs_up_to)
-            left_bytes -= len(record.body)
-        if not records:
-            return up_to, max(up_to, blobs_up_to)
-        after = records[-1].seq
+    before_ms = now_ms - limits.HISTORY_S * 1000
+    excess_bytes = info.entry_bytes - limits.HISTORY_BYTES
+    is_late = decode_entry(first).at_ms <= before_ms - limits.TRIM_SLACK_S * 1000
+    up_to = 0
+    if is_late or excess_bytes >= limits.HISTORY_BYTES // limits.TRIM_SHARE:
+        for record in _records(journal, info.name, first.seq - 1):
+            if record.seq > safe or record.seq >= info.last_seq or (excess_bytes <= 0 and decode_entry(record).at_ms > before_ms):
+                break
+            up_to = record.seq
+            excess_bytes -= len(record.body)
+    return up_to
+
+
+def _replaced(journal: Journal, journal_id: str, start: SessionState, safe: int, now_ms: int) -> frozenset[bytes]:
+    """Return the large values that were replaced or dropped longer than REPLACED_VALUES_S ago, or before the latest
+    REPLACED_VALUES_BYTES of such: never one that the state at safe or later names."""
+    trail = _BlobTrail(start)
+    for record in _records(journal, journal_id, start.seq):
+        entry = decode_entry(record)
+        for fact in entry.facts:
+            trail.follow(fact, entry)
+    before_ms = now_ms - limits.REPLACED_VALUES_S * 1000
+    left_bytes = limits.REPLACED_VALUES_BYTES
+    found = set()
+    for name, (seq, at_ms) in sorted(trail.replaced.items(), key=lambda item: -item[1][0]):
+        left_bytes -= trail.sizes[name]
+        if seq <= safe and (at_ms <= before_ms or left_bytes < 0):
+            found.add(name)
+    return frozenset(found)
+
+
+class _BlobTrail:
+    """Which large values a history named, and the (seq, at_ms) since which nobody names them any more."""
+
+    def __init__(self, start: SessionState) -> None:
+        self.sizes: dict[bytes, int] = {}
+        self.replaced: dict[bytes, tuple[int, int]] = {}
+        self._held: dict[tuple[str, str], bytes] = {}
+        self._holders: Counter[bytes] = Counter()
+        for key, slot in start.silo.slots.items():
+            self._hold("slot", key, slot.value)
+        for key, promise in start.promises.by_key.items():
+            self._hold("promise", key, promise.payload)
+
+    def _hold(self, family: str, key: str, value: Stored | None) -> None:
+        if isinstance(value, Blob):
+            self._held[family, key] = value.sha256
+            self._holders[value.sha256] += 1
+            self.sizes[value.sha256] = value.size
+            self.replaced.pop(value.sha256, None)
+
+    def follow(self, fact: Fact, entry: Entry) -> None:
+        family, _, what = fact["f"].partition(".")
+        if family not in ("slot", "promise"):
+            return
+        name = self._held.pop((family, fact["k"]), None)
+        if name is not None:
+            self._holders[name] -= 1
+            if not self._holders[name]:
+                self.replaced[name] = entry.seq, entry.at_ms
+        if what == "put":
+            self._hold(family, fact["k"], value_of(fact))
 
 
 # --- the engine of one store -------------------------------------------------------------------------------------
@@ -562,6 +726,8 @@ class Engine:
     def __init__(self, journal: Journal, monotonic: Callable[[], float] = time.monotonic, *, background: bool = True) -> None:
         self.journal = journal
         self.background = background
+        self.embedder: Any = None
+        """What recall embeds with: a name, or an embedder once one was opened."""
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._replicas: dict[str, Replica] = {}
@@ -600,9 +766,10 @@ class Engine:
         source = incarnation_id(name, number)
         numbers = [incarnation_number(journal_id) for journal_id in self.journal.incarnations(target)]
         copied = incarnation_id(target, max(numbers, default=0) + 1)
-        state = load_state(self.journal, source)
+        with self.journal.write_lock(source, limits.LOCK_WAIT_S):  # nothing is erased between the look and the copy
+            state = load_state(self.journal, source)
+            last = self.journal.read(source, state.seq - 1, 1)
         body = encode_snapshot(state)
-        last = self.journal.read(source, state.seq - 1, 1)
         names = blob_names(state)
         blobs = {sha256: raw for sha256 in names if (raw := self.journal.get_blob(source, sha256)) is not None}
         if not self.journal.begin(copied, last[0], Snapshot(state.seq, hash_of(body), body, names), blobs):

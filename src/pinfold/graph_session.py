@@ -77,6 +77,7 @@ class GraphReads:
     def pin_map(
         self,
         *anchors: str,
+        query: str = "",
         depth: int = limits.WALK_DEPTH,
         budget_tokens: int = limits.BUDGET_TOKENS,
         max_rows: int | None = None,
@@ -89,12 +90,17 @@ class GraphReads:
     ) -> pinmap.PinMap:
         """Return the lines an agent needs around its anchors, never over budget_tokens; clips are declared in the footer.
 
-        since: the etag of a map got before: only what changed since comes back. counter: "est", or "o200k" for exact
-        tokens (extra `tokens`). Raises Refused `not_found`, `budget_too_small`, `no_anchor`, `stale_cursor`.
+        query: with or instead of anchors, the rows that answer it best are anchors too. since: the etag of a map got before:
+        only what changed since comes back. counter: "est", or "o200k" for exact tokens (extra `tokens`).
+        Raises Refused `not_found`, `budget_too_small`, `no_anchor`, `stale_cursor`.
         """
         from pinfold.recall import pinmap
         from pinfold.recall.tokens import counter_of
 
+        if query:
+            anchors = (*anchors, *(id for id in self._anchors_for(query) if id not in anchors))
+        if not anchors and query:
+            raise Refused(f"nothing here matches {query[:60]!r}", code="no_anchor", hint="other words, or the ids you are working on")
         if not anchors:
             raise Refused("a pin map needs an anchor", code="no_anchor", hint="name the ids you are working on, or search for them")
         count = counter_of(counter)
@@ -129,6 +135,10 @@ class GraphReads:
     def _notes(self, ids: Iterable[str]) -> dict[str, str]:
         """Return what is to be said beside rows of a pin map, as comment lines by id. What was once is not stale."""
         return {}
+
+    def _anchors_for(self, query: str) -> list[str]:
+        """Return the rows to begin at for a query, best first."""
+        raise Refused("the past is not indexed for search", code="bad_argument", hint="name anchors, or ask without --at")
 
     def _before(self, view: View, since: str) -> tuple[Graph, Schema | None] | None:
         """Return graph and schema as of an etag, None where that history is gone or was never here."""
@@ -300,9 +310,11 @@ class GraphSession(GraphReads):
         """Do a document that only creates: + lines, laws, SCHEMA; legacy pipe rows too. As `mutate`."""
         return self._write(text, "add", None, dry_run, allow_new_relation, request_id)
 
-    def update(self, text: str, *, if_seq: int | None = None, dry_run: bool = False, request_id: str | None = None) -> Changed:
+    def update(
+        self, text: str, *, if_seq: int | None = None, dry_run: bool = False, allow_new_relation: bool = False, request_id: str | None = None
+    ) -> Changed:
         """Do a document that only patches and drops: ~ and - lines; legacy pipe rows too. As `mutate`."""
-        return self._write(text, "update", if_seq, dry_run, False, request_id)
+        return self._write(text, "update", if_seq, dry_run, allow_new_relation, request_id)
 
     def delete(self, *ids: str, dry_run: bool = False) -> Changed:
         """Drop these rows, nodes with their edges. Raises DocumentRefused `not_found` and then drops none."""

@@ -77,12 +77,19 @@ HOUSEKEEP_PER_TURN = 32
 SNAPSHOT_MIN_ENTRIES = 2_048
 SNAPSHOT_MIN_BYTES = 4 * MIB
 """A snapshot is due when the tail exceeds these and half of the last snapshot: amortised O(1) a write."""
+SNAPSHOT_CLOSE_BYTES = MIB // 2
+"""Who wrote leaves a snapshot behind at close from this tail on, and half of the last one: read back, a snapshot costs a
+third of the entries it stands for, and the next to open may be a single command."""
 
 # --- retention --------------------------------------------------------------------------------------------------
 HISTORY_S = 30 * 24 * 3600
 HISTORY_BYTES = 64 * MIB
 REPLACED_VALUES_S = 24 * 3600
 REPLACED_VALUES_BYTES = 256 * MIB
+TRIM_SHARE = 4
+TRIM_SLACK_S = 24 * 3600
+"""History is trimmed when a quarter more than HISTORY_BYTES, or a day more than HISTORY_S, is there: trimming folds what goes
+into a snapshot, and that is to be paid rarely."""
 ENDED_SESSION_KEPT_S = 7 * 24 * 3600
 BLOB_GRACE_S = 3600
 """A blob is put before the entry that names it; nothing younger than this is collected."""

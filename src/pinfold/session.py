@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
@@ -18,6 +19,7 @@ from pinfold import limits
 from pinfold.arguments import (
     CallKeys,
     blobs_of,
+    check_actor,
     check_session_name,
     held,
     is_async,
@@ -32,6 +34,7 @@ from pinfold.engine import Engine, Replica
 from pinfold.entry import Fact, decode_entry
 from pinfold.errors import Busy, PinfoldError, Refused, Unavailable, WorkFailed
 from pinfold.inputs_session import InputsSession
+from pinfold.recall_session import RecallSession
 from pinfold.state import promises as rules
 from pinfold.state.inputs import Input, rest_on
 from pinfold.state.outcomes import (
@@ -67,11 +70,12 @@ _at_work: contextvars.ContextVar[frozenset[tuple[int, str]]] = contextvars.Conte
 
 
 class SessionStatus(msgspec.Struct, frozen=True):
-    """Counts and sizes of one session; counters of use are best effort."""
+    """Counts and sizes of one session, and of the graph that keeps its long-term memory; counters of use are best effort."""
 
     session_id: str
     short_term: dict[str, Any]
     promises: dict[str, int]
+    long_term: dict[str, Any]
     seq: int
     expires_at: int | None
     promotion_threshold: int | None
@@ -88,7 +92,7 @@ class LogRow(msgspec.Struct, frozen=True):
     changes: list[str]
 
 
-class Session(InputsSession):
+class Session(InputsSession, RecallSession):
     """One session: peek before you work. Safe to share between threads; `with` releases nothing but the handle.
 
     Raises from every writing method: Busy, Unavailable (`maybe_applied`), Refused `session_ended`.
@@ -104,6 +108,10 @@ class Session(InputsSession):
     @property
     def session_id(self) -> str:
         return self._replica.name
+
+    def by(self, actor: str | None) -> Session:
+        """Return this session for another writer: what is written through it carries that name. Raises Refused `bad_actor`."""
+        return Session(self._replica, self._engine, check_actor(actor))
 
     def __repr__(self) -> str:
         return f"<Session {self._replica.name!r} in {self._replica.journal.url}>"
@@ -153,6 +161,8 @@ class Session(InputsSession):
         touches.hits += 1
         if not replica.plain:
             replica.used(key)
+            if state.settings.promote_after is not None and type(found) is Slot:
+                self._promote_if_due(key, found)
         outcome = self._outcome(key, found, now_ms)
         return outcome if not because or type(outcome) is not Hit else Hit(outcome.value, outcome.index, False, because)
 
@@ -193,7 +203,7 @@ class Session(InputsSession):
     def status(self) -> SessionStatus:
         """Return counts and sizes; hits and misses include this process's own, journaled or not."""
         replica = self._replica
-        replica.catch_up()
+        long_term = self.long_term_counts()
         with replica.lock:
             state, touches, now_ms = replica.state, replica.touches, replica.now_ms()
             silo, recency = state.silo, state.recency
@@ -212,6 +222,7 @@ class Session(InputsSession):
                     "evicted": recency.evicted,
                 },
                 promises=counts,
+                long_term=long_term,
                 seq=state.seq,
                 expires_at=state.expires_at_ms(),
                 promotion_threshold=state.settings.promote_after,
@@ -237,21 +248,21 @@ class Session(InputsSession):
         replica.catch_up()
         journal, last = replica.journal, replica.state.seq
         start = after or max(0, last - limit if actor is None else 0)
-        rows: list[LogRow] = []
-        while len(rows) < limit and (records := journal.read(self._id, start, 256)):
-            if after and not rows and records[0].seq > start + 1:
+        rows: deque[LogRow] = deque(maxlen=None if after else limit)
+        first = True
+        while (not after or len(rows) < limit) and (records := journal.read(self._id, start, 256)):
+            if after and first and records[0].seq > start + 1:
                 raise Refused(
                     f"the history before entry {records[0].seq} is no longer kept",
                     code="history_gone",
                     hint=f"ask from --after {records[0].seq - 1}",
                     first_seq=records[0].seq,
                 )
-            for record in records:
-                entry = decode_entry(record)
+            first, start = False, records[-1].seq
+            for entry in map(decode_entry, records):
                 if actor is None or entry.actor == actor:
                     rows.append(LogRow(entry.seq, entry.at_ms, entry.actor, entry.request_id, [_told(fact) for fact in entry.facts]))
-            start = records[-1].seq
-        return rows[:limit]
+        return list(rows)[:limit]
 
     # --- writing ------------------------------------------------------------------------------------------------
 

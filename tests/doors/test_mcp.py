@@ -100,6 +100,23 @@ EXAMPLES: list[tuple[str, dict[str, Any]]] = [
     ("query_walk", {"anchor": "TSK1"}),
     ("read_get", {"ids": ["TSK1", "TSK9"]}),
     ("read_list", {"tag": "TSK", "where": ["goal=la*"]}),
+    ("upsert_memory_node", {"type": "concept", "label": "auth", "content": "login by OAuth", "metadata": {"team": "core"}}),
+    ("upsert_memory_node", {"type": "file", "label": "login.py", "content": "the login handler"}),
+    ("create_relation", {"source_id": "CONCEPT1", "target_id": "FILE1", "relation": "implements", "weight": 0.9}),
+    ("create_memory_relation", {"source_id": "CONCEPT1", "target_id": "FILE1", "relation": "implements"}),
+    ("remember", {"text": "I like red bicycles", "by": "Ann", "group": "g", "at": "2026-05-08"}),
+    ("search_memory_graph", {"query": "OAuth", "top_k": 1}),
+    ("recall", {"query": "bicycles", "kinds": ["note"], "where": {"by": {"$in": ["Ann"]}}, "budget_tokens": 500}),
+    ("retrieve_with_traversal", {"start_node_id": "CONCEPT1"}),
+    ("add_interlinked_context", {"items": [{"type": "note", "label": "a", "content": "same"}, {"type": "note", "label": "b", "content": "same"}]}),
+    ("prune_stale_links", {"dry_run": True}),
+    ("prune_memory_links", {}),
+    ("set", {"key": "kept", "value": "for good"}),
+    ("promote_to_long_term", {"key": "kept"}),
+    ("resolve_context", {"key": "kept"}),
+    ("resolve_memory_context", {"key": "auth"}),
+    ("resolve_context", {"key": "the capital of Mongolia"}),
+    ("pin_map", {"query": "OAuth"}),
     ("add", {"wire_lines": ["SCHEMA TSK ; fields=goal status", "SCHEMA NPC ; fields=role"]}),
     ("schema", {}),
     ("housekeep", {"bucket": "orphans"}),
@@ -161,7 +178,9 @@ def test_every_tool_answers_with_the_fields_its_row_names(era: str, tmp_path: Pa
                 arguments = {"seq": next(row["seq"] for row in (await to.ask("log"))["entries"] if "patched TSK1" in row["changes"])}
             row = BY_TOOL[tool]
             if row.mcp_text is not None:
-                shown = (await to.raw(tool, arguments)).content[0].text
+                result = await to.raw(tool, arguments)
+                shown = result.content[0].text
+                assert not result.is_error, shown
                 assert shown and (row.mcp_text is not _brief or {"seq"} <= set(json.loads(shown)) <= {"seq", "minted", "lines", "dropped", "warnings"}), shown
                 continue
             answer = await to.ask(tool, **arguments)
@@ -232,6 +251,7 @@ def test_reading_tools_say_so_and_peek_which_can_claim_does_not() -> None:
     hints = {tool.name: tool.annotations for tool in tools_of("all")}
     assert {name for name, hint in hints.items() if hint.read_only_hint} == {
         "memory_status", "session_list", "log", "keys", "pin_map", "query_walk", "read_get", "read_list", "schema", "diff", "session_save",
+        "search_memory_graph", "retrieve_with_traversal", "resolve_context",
         "stale", "why", "conflicts",
     }  # fmt: skip
     assert hints["set"].idempotent_hint and hints["flush"].destructive_hint and not hints["peek"].destructive_hint

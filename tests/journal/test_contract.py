@@ -8,6 +8,8 @@ from pinfold.journal.memory import MemoryJournal
 from pinfold.journal.sqlite import SqliteJournal
 from pinfold.testing.journal_contract import JournalContract, OpenJournal
 
+pytestmark = pytest.mark.requirement("journal-contract", "blobs", "fork")
+
 
 class TestMemoryJournal(JournalContract):
     has_locks = False

@@ -8,7 +8,7 @@ from pinfold import limits
 from pinfold.dialect.parse import parse_document
 from pinfold.errors import DocumentRefused
 from pinfold.state.mutate import add_exact, decide_mutate, parse_ttl_ms
-from pinfold.testing import strategies
+from pinfold.testing import line_strategies as strategies
 from pinfold.testing.graphs import GraphStore
 
 BASE = "+ TSK [T1] ; goal=ship ; status=open ; prio=3\n+ TSK [T2] ; goal=test\n+ MOD [M1] ; path=src/a.py\n+ E1 [T1] --(owns)--> [M1] ; note=core"
@@ -140,6 +140,18 @@ def test_near_ids_are_named() -> None:
     with pytest.raises(DocumentRefused) as error:
         store.mutate("~ [tsk12] ; a=b\n~ [TKS12] ; a=b\n~ [TSK2] ; a=b")
     assert [p.hint for p in error.value.problems] == ["is it TSK12?", "is it TSK12?", "is it TSK12?"]
+
+
+def test_an_end_that_was_guessed_is_answered_with_a_label_and_never_with_an_edge() -> None:
+    store = GraphStore("+ TSK [T1]\n+ M [mod]\n+ E1 [T1] --(r)--> [mod]")
+    for text, hint in (
+        ("+ TSK [NEW]\n+ [TSK1] --(r)--> [T1]", "label the new node: + KIND [NEW:x], then [NEW:x] is it"),
+        ("+ [T1] --(r)--> [mode]", "is it mod?"),
+        ("+ [T1] --(r)--> [E2]", "read it first: its id may have changed"),
+    ):
+        with pytest.raises(DocumentRefused) as refused:
+            store.mutate(text)
+        assert [(p.code, p.hint) for p in refused.value.problems] == [("no_such_node", hint)]
 
 
 def test_labels_name_new_rows_anywhere_in_the_document() -> None:

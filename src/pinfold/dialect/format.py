@@ -52,7 +52,7 @@ def format_node(id: str, kind: str, fields: Mapping[str, str] | Iterable[tuple[s
 
 def format_edge(id: str, src: str, rel: str, dst: str, fields: Mapping[str, str] | Iterable[tuple[str, str]]) -> str:
     """Return "E1 [T1] --(owns)--> [M1] ; k=v"."""
-    tail = format_fields(fields)
+    tail = format_fields(fields) if fields else ""
     head = f"{id} [{src}] --({rel})--> [{dst}]"
     return f"{head} ; {tail}" if tail else head
 

@@ -23,6 +23,14 @@ PLAIN = ("--json", "--fail-on-miss")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
+SUCCESSORS = {
+    ("query context", "--active-only"): "what is past its time is never shown; `read list --active-only` leaves out settled rows",
+    ("housekeep", "--include-tags"): "no kind is exempt here, so there is none to include; --tag KIND narrows",
+    ("housekeep prune", "--include-tags"): "no kind is exempt here, so there is none to include; --tag KIND narrows",
+}
+"""What to do instead of flags that MemNet's users know and that are not here."""
+
+
 class UsageError(ConfigurationError):
     """The command line itself is wrong: exit status 2."""
 
@@ -69,6 +77,9 @@ class Parser(argparse.ArgumentParser):
         flags, bare = self.parse_known_args(list(words[:end]))
         for word in bare:
             if word.startswith("-") and word != "-" and " " not in word and not _is_number(word):
+                successor = SUCCESSORS.get((self.verb, word.partition("=")[0]))
+                if successor:
+                    raise UsageError(f"{self.verb} has no {word.partition('=')[0]}", hint=successor)
                 self.error(f"there is no flag {word}")
         return flags, [*bare, *words[end + 1 :]], len(bare)
 
@@ -119,7 +130,7 @@ def parser_of(verb: str, row: Operation) -> Parser:
     parser = Parser(verb, usage_of(verb, row), row.summary or row.doc)
     group = parser.add_argument_group("flags of this command")
     for param in row.params:
-        if param.kind == "any" or param.file:
+        if (param.kind == "any" and param.positional) or param.file:
             group.add_argument("--file", metavar="F", help=f"read {param.name} from a file; `-` in its place reads standard input")
             group.add_argument("--stdin", action="store_true", help=f"read {param.name} from standard input")
             if param.kind == "any":
@@ -160,6 +171,8 @@ def read_row(verb: str, row: Operation, parser: Parser, words: Sequence[str]) ->
             if given is None or (given is False and param.default is False):
                 from pinfold.operations.table import REQUIRED
 
+                if param.required:
+                    parser.error(f"{flag_of(param)} is missing")
                 if param.cli_default is REQUIRED:
                     continue
                 given = param.cli_default
@@ -189,8 +202,9 @@ def _deal(row: Operation, parser: Parser, flags: argparse.Namespace, bare: list[
             arguments[param.name] = _content(raw, param, flags, parser)
             continue
         if place == len(bare):
-            if param.required or (param.name == "key" and _has_tool(row)):
+            if param.required or (param.name == "key" and _has_tool(row)) or (param.file and param.name == "text"):
                 ways = " (as a word, by --file F, or `-` for standard input)" if param.kind == "any" or param.file else ""
+                ways = f" (as a word, or by --{param.also})" if param.also else ways
                 parser.error(f"{param.name.removesuffix('_id').upper()} is missing{ways}")
             continue
         word = bare[place]
@@ -303,9 +317,14 @@ def _json_text(text: str) -> Any:
         raise argparse.ArgumentTypeError(f"this is not JSON: {error}") from None
 
 
+def _json_or_text(text: str) -> Any:
+    """Return JSON where it is an object or a list, else the text: a filter may be either."""
+    return _json_text(text) if text.lstrip()[:1] in ("{", "[") else text
+
+
 def _list(text: str) -> list[str]:
     return [part for part in text.split(",") if part]
 
 
-_TYPES: dict[str, Callable[[str], Any]] = {"seconds": duration, "int": _whole, "float": float, "object": _json_text, "any": _json_text, "strings": _list}
+_TYPES: dict[str, Callable[[str], Any]] = {"seconds": duration, "int": _whole, "float": float, "object": _json_text, "any": _json_or_text, "strings": _list}
 _METAVARS = {"seconds": "90s|60m|2h", "int": "N", "float": "X", "object": "JSON", "any": "JSON", "strings": "A,B"}

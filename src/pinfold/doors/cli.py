@@ -26,9 +26,13 @@ OWN_VERBS = {
     "doctor": ("pinfold.doors.doctor", "check the store; says what is damaged and where"),
     "stat": ("pinfold.doors.verbs", "sizes of the store and its sessions"),
     "compact": ("pinfold.doors.verbs", "snapshot every session and drop old history"),
-    "mcp": ("pinfold.doors.verbs", "serve MCP clients over stdio"),
+    "bench": ("pinfold.doors.recall", "measure recall on question sets"),
+    "reembed": ("pinfold.doors.recall", "make the vectors that search lacks"),
+    "mcp": ("pinfold.doors.verbs", "serve MCP clients over stdio or HTTP"),
     "demo": ("pinfold.doors.verbs", "see eight workers share one store"),
     "guide": ("pinfold.doors.verbs", "what an agent needs to know, to paste into its prompt"),
+    "examples": ("pinfold.doors.examples", "four worked examples, a map, lines to add"),
+    "serve": ("pinfold.doors.verbs", "says that no server is needed"),
     "completion": ("pinfold.doors.completion", "tab completion for bash, zsh or fish"),
     "version": ("pinfold.doors.verbs", "the version"),
 }
@@ -168,27 +172,29 @@ def _run_row(verb: str, row: Operation, words: list[str]) -> int:
             write(help_of(verb, row, parser))
             return OK
     common, arguments = reading.read_row(verb, row, parser, words)
-    minted = verb == "session open" and common.session is None
-    if minted:
+    unnamed = common.session is None and verb in ("session open", "session load")
+    if unnamed and verb == "session open":
         common.session = f"s_{os.urandom(4).hex()}"
+    if verb == "session resume":
+        arguments["must_exist"] = True
     from pinfold.operations import run
 
     with open_memory(common) as memory:
         result = run(row, call_of(memory, common), arguments)
-    if minted:
-        line = f"export PINFOLD_SESSION={common.session}"
-        result["export"] = line
+    if unnamed:
+        result["export"] = f"export PINFOLD_SESSION={result['session_id']}"
     show(row, result, common, _name_of(arguments))
-    if minted and not common.json:
-        say(line)
+    if unnamed and not common.json:
+        say(result["export"])
     return MISS if common.fail_on_miss and row.is_empty is not None and row.is_empty(result) else OK
 
 
 def open_memory(common: Common) -> Any:
     """Return the store a command works on. It starts no threads: one command drives everything itself."""
+    from pinfold.doors.context import default_actor
     from pinfold.memory import Memory
 
-    return Memory(common.store, actor=common.actor or os.environ.get("PINFOLD_ACTOR") or None, background=False)
+    return Memory(common.store, actor=common.actor or default_actor(), background=False)
 
 
 def call_of(memory: Any, common: Common) -> Any:
@@ -225,7 +231,7 @@ def show(row: Operation, result: Any, common: Common, name: str) -> None:
             return
     text = row.text(result) if row.text is not None else ""
     if text:
-        write(text)
+        write(text if sys.stdout is None or not sys.stdout.isatty() else _for_people(row, text))
         return
     status = result.get("status")
     if status == "pending":
@@ -237,6 +243,12 @@ def show(row: Operation, result: Any, common: Common, name: str) -> None:
         say(f"{'unknown' if status else 'miss'}: {name}")
     elif row.is_empty is not None and row.is_empty(result):
         say("nothing")
+
+
+def _for_people(row: Operation, text: str) -> str:
+    from pinfold.doors.screen import for_people
+
+    return for_people(row.name, text)
 
 
 def write_value(value: Any) -> None:

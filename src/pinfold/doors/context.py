@@ -17,6 +17,12 @@ OVERRIDES = ("PINFOLD_SESSION", "MEMNET_SESSION")
 _ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:-")
 
 
+def default_actor(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return who writes by the environment: $PINFOLD_ACTOR, else $MEMNET_AGENT."""
+    env = os.environ if environ is None else environ
+    return env.get("PINFOLD_ACTOR") or env.get("MEMNET_AGENT") or None
+
+
 def default_session(cwd: str | None = None, environ: Mapping[str, str] | None = None) -> str:
     """Return the session of the environment, else of the folder. Raises Refused `session_required`."""
     return explain_session(cwd, environ)[0]

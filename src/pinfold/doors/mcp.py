@@ -46,14 +46,34 @@ LIST_TTL_MS = 3_600_000
 class Door:
     """One server's store, default session, claims under renewal and calls that wait."""
 
-    def __init__(self, memory: Memory, *, default_session: Callable[[], str], toolset: str = "standard") -> None:
+    def __init__(self, memory: Memory, *, default_session: Callable[[], str], toolset: str = "standard", structured: bool = False) -> None:
         self.memory = memory
         self.toolset = toolset
+        self.structured = structured
         self.roots = [root for root in os.environ.get("PINFOLD_FILES", "").split(os.pathsep) if root]
         self._default_session = default_session
         self._default_id: str | None = None
         self._held: dict[tuple[str, str], object] = {}
         self._waiting: set[Any] = set()
+        self.watch: Any = None
+        self.end_streams: Callable[[], None] = _nothing
+        self.publish: Any = None
+
+    def allows(self, request: Any, session_id: str) -> bool:
+        """Return whether the caller may read a session; over stdio everybody may."""
+        return True
+
+    def default_for(self, request: Any) -> str:
+        """Return the caller's default session. Raises Refused `session_required`."""
+        return self._session_id(None)
+
+    def waiting_on(self, request_id: Any, waits: bool) -> None:
+        """Note that a request only waits for others, or no longer: it must not hold up the end of the server."""
+        (self._waiting.add if waits else self._waiting.discard)(request_id)
+
+    def default_session(self) -> str:
+        """Return the session of calls that name none. Raises Refused `session_required`."""
+        return self._session_id(None)
 
     def is_waiting(self, request_id: Any) -> bool:
         return request_id in self._waiting
@@ -69,39 +89,55 @@ class Door:
             raise Refused(f"session_id must be a string, not {type(given).__name__}", code="bad_arguments", hint="leave it out for this project's session")
         return given
 
-    async def answer(self, name: str, arguments: dict[str, Any], report: Callable[[float, float, str], Any], request_id: Any) -> tuple[str, bool]:
-        """Return (text, whether it is an error) of a tool call. Raises KeyError for a tool that does not exist.
+    def admit(self, row: Operation, arguments: dict[str, Any], request: Any) -> tuple[Any, dict[str, Any]]:
+        """Return (the store, the arguments) a call goes on with. Raises Refused where its caller may not; over stdio everybody may."""
+        return self.memory, arguments
+
+    async def answer(
+        self, name: str, arguments: dict[str, Any], report: Callable[[float, float, str], Any], request_id: Any, request: Any = None
+    ) -> tuple[str, Any, bool]:
+        """Return (text, result, whether it is an error) of a tool call. Raises KeyError for a tool that does not exist.
 
         report(seconds waited, of, words) sends progress while the call waits for other people's work.
+        request: what the call came with, where that says who calls.
         """
+        from pinfold.doors.budget import within
         from pinfold.errors import PinfoldError
         from pinfold.operations import BY_TOOL
 
         row = BY_TOOL[name]
         try:
-            result = await self._run(row, arguments, report, request_id)
+            memory, admitted = self.admit(row, arguments, request)
+
+            async def run(given: dict[str, Any]) -> Any:
+                return await self._run(row, given, report, request_id, memory)
+
+            result = await run(admitted)
+            text, result = await within(row, admitted, result, run)
+            return text, result, False
         except PinfoldError as error:
-            return encode_json({"error": error.shape()}).decode(), True
+            return encode_json({"error": error.shape()}).decode(), None, True
         except Exception as error:  # a bug: told to the client without its insides, and to stderr with them
             import traceback
 
             traceback.print_exc(file=sys.stderr)
             shape = {"code": "internal", "message": f"{name} failed: {type(error).__name__}", "hint": "a bug in pinfold: the server's stderr has the traceback"}
-            return encode_json({"error": shape}).decode(), True
-        return (row.mcp_text(result) if row.mcp_text is not None else encode_json(result).decode()), False
+            return encode_json({"error": shape}).decode(), None, True
 
-    async def _run(self, row: Operation, arguments: dict[str, Any], report: Callable[[float, float, str], Any], request_id: Any) -> Any:
+    async def _run(self, row: Operation, arguments: dict[str, Any], report: Callable[[float, float, str], Any], request_id: Any, memory: Any = None) -> Any:
         import asyncio
 
         from pinfold.operations import Call, finish, start, waits
 
-        arguments = dict(arguments)
+        arguments = row.renamed(arguments)
         given = arguments.pop("session_id", None)
         named = None if given is None or row.store else self._session_id(given)
-        call = Call(self.memory, named, default_session=lambda: self._session_id(None), roots=self.roots)
+        actor = arguments.pop("actor", None) if row.takes_actor else None
+        memory = self.memory if memory is None else memory
+        call = Call(memory, named, default_session=lambda: self._session_id(None), roots=self.roots, actor=actor)
         wait_s = _bounded_wait(arguments)
         changes = row.changes(arguments)
-        if not row.store and not row.slow and not changes and call.session_id in self.memory._sessions and not call.session._replica.state.inputs.given:
+        if not row.store and not row.slow and not changes and call.session_id in memory._sessions and not call.session._replica.state.inputs.given:
             result = start(row, call, arguments)
         else:
             result = await asyncio.get_running_loop().run_in_executor(None, start, row, call, arguments)
@@ -109,7 +145,13 @@ class Door:
             result = await self._wait(finish(result, call), wait_s, report, request_id)
         if changes:
             self._keep_or_let_go(row, call, arguments, result)
+        if row.name == "session_open":  # MemNet's agents open a session and go on with it; here they need not say so each time
+            self._default_id = result["session_id"]
         return result
+
+    async def call(self, row: Operation, arguments: dict[str, Any]) -> Any:
+        """Return the result of a row that does not wait. Raises PinfoldError."""
+        return await self._run(row, arguments, _unreported, None)
 
     async def _wait(self, steps: Any, wait_s: float, report: Callable[[float, float, str], Any], request_id: Any) -> Any:
         """Await steps, with progress. The call counts as waiting meanwhile: it must not hold up the end of the server."""
@@ -168,6 +210,10 @@ class Door:
         self._held[session.session_id, key] = self.memory._engine.renewer.add(lease_s / 3, renew)
 
 
+def _nothing() -> None:
+    pass
+
+
 def _bounded_wait(arguments: dict[str, Any]) -> float:
     """Return the seconds a call may wait, bounding them in arguments."""
     from pinfold import limits
@@ -177,6 +223,10 @@ def _bounded_wait(arguments: dict[str, Any]) -> float:
         return 0.0  # nothing to wait for, or for the table to refuse
     arguments["wait_s"] = bounded = min(float(wait_s), limits.MCP_WAIT_MAX_S)
     return bounded
+
+
+async def _unreported(*_: Any) -> None:
+    """Report progress to nobody."""
 
 
 async def _report(report: Callable[[float, float, str], Any], wait_s: float) -> None:
@@ -193,8 +243,8 @@ async def _report(report: Callable[[float, float, str], Any], wait_s: float) -> 
 # --- the server ---------------------------------------------------------------------------------------------------
 
 
-def tools_of(toolset: str) -> list[Tool]:
-    """Return the tools a toolset lists, as MCP shows them."""
+def tools_of(toolset: str, structured: bool = False) -> list[Tool]:
+    """Return the tools a toolset lists, as MCP shows them; structured: with the schemas of their results."""
     from mcp_types import Tool, ToolAnnotations
 
     from pinfold.operations import listed
@@ -206,7 +256,11 @@ def tools_of(toolset: str) -> list[Tool]:
         if not read_only:  # the other two mean nothing on a tool that only reads
             annotations.destructive_hint = row.destructive
             annotations.idempotent_hint = row.idempotent or None
-        tools.append(Tool(name=name, description=row.doc, input_schema=row.input_schema(), annotations=annotations))
+        tools.append(Tool(name=name, description=row.doc, input_schema=row.input_schema(memnet=toolset == "memnet"), annotations=annotations))
+        if structured:
+            from pinfold.doors.structured import output_schema
+
+            tools[-1].output_schema = output_schema(row)
     return tools
 
 
@@ -215,31 +269,59 @@ def build_server(door: Door) -> Server[Any]:
     from mcp.server.caching import CacheHint
     from mcp.server.lowlevel import Server
     from mcp.shared.exceptions import MCPError
-    from mcp_types import INVALID_PARAMS, ListToolsResult
+    from mcp_types import INVALID_PARAMS, ListResourcesResult, ListResourceTemplatesResult, ListToolsResult, ReadResourceResult
 
     from pinfold import __version__
+    from pinfold.doors import resources
+    from pinfold.doors.surface import extend
+    from pinfold.errors import PinfoldError
 
-    listing = ListToolsResult(tools=tools_of(door.toolset))
+    listing = ListToolsResult(tools=tools_of(door.toolset, door.structured))
+    templates = ListResourceTemplatesResult.model_validate({"resourceTemplates": resources.templates()})
 
     async def list_tools(ctx: Any, params: Any) -> Any:
         return listing
 
     async def call_tool(ctx: Any, params: Any) -> Any:
         try:
-            text, is_error = await door.answer(params.name, params.arguments or {}, ctx.session.report_progress, ctx.request_id)
+            text, result, is_error = await door.answer(params.name, params.arguments or {}, ctx.session.report_progress, ctx.request_id, ctx.request)
         except KeyError:
             raise MCPError(code=INVALID_PARAMS, message=_unknown(params.name)) from None
-        return {"resultType": "complete", "content": [{"type": "text", "text": text}], "isError": is_error}  # older eras drop resultType
+        answer = {"resultType": "complete", "content": [{"type": "text", "text": text}], "isError": is_error}  # older eras drop resultType
+        return answer if result is None or not door.structured else {**answer, "structuredContent": result}
+
+    async def list_resources(ctx: Any, params: Any) -> Any:
+        try:
+            found = resources.resources(door.default_session())
+        except PinfoldError:  # no default session here: the templates say how to name one
+            found = []
+        return ListResourcesResult.model_validate({"resources": found})
+
+    async def list_templates(ctx: Any, params: Any) -> Any:
+        return templates
+
+    async def read_resource(ctx: Any, params: Any) -> Any:
+        uri = str(params.uri)
+        try:
+            text, mime_type = await resources.read(door, uri)
+        except PinfoldError as error:
+            raise MCPError(code=INVALID_PARAMS, message=str(error), data={"uri": uri, **error.shape()}) from None
+        return ReadResourceResult.model_validate({"contents": [{"uri": uri, "mimeType": mime_type, "text": text}]})
 
     forever = CacheHint(ttl_ms=LIST_TTL_MS, scope="public")
-    return Server(
+    server: Server[Any] = Server(
         "pinfold",
         version=__version__,
         instructions=INSTRUCTIONS,
-        cache_hints={"tools/list": forever, "server/discover": forever},
+        cache_hints={"tools/list": forever, "resources/templates/list": forever, "server/discover": forever},
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read_resource,
     )
+    extend(server, door)
+    return server
 
 
 def _unknown(name: str) -> str:
@@ -255,18 +337,24 @@ def _unknown(name: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Serve MCP over stdin and stdout until stdin closes. Return the exit status."""
+    """Serve MCP over stdin and stdout until stdin closes, or over HTTP until a signal. Return the exit status."""
     import argparse
 
-    parser = argparse.ArgumentParser(prog="pinfold mcp", description="Serve this store to an MCP client over stdin and stdout.")
+    from pinfold.doors.http_options import add_http_arguments, print_new_token
+
+    parser = argparse.ArgumentParser(prog="pinfold mcp", description="Serve this store to MCP clients: over stdin and stdout, or over HTTP.")
     parser.add_argument(
         "--tools", choices=("standard", "core", "all", "pmll", "memnet"), default="standard", help="which tools to list; every tool can be called"
     )
+    parser.add_argument("--structured", choices=("on", "off"), default="off", help="send results as structured content too, with output schemas")
+    add_http_arguments(parser)
     parser.add_argument("--store", metavar="URL", help="default: $PINFOLD_STORE, else the user's data folder")
     parser.add_argument("--session", metavar="ID", help="session of calls that name none; default: $PINFOLD_SESSION, else this project's")
     parser.add_argument("--actor", metavar="NAME", help="who writes, for the log; default: $PINFOLD_ACTOR")
     options = parser.parse_args(argv)
-    wire = Wire.take()  # before anything else is loaded: from here on stdout is the protocol's alone
+    if options.new_token is not None:
+        return print_new_token(options)
+    wire = None if options.http else Wire.take()  # before anything else is loaded: from here on stdout is the protocol's alone
     try:
         return _serve(options, wire)
     except ModuleNotFoundError as error:
@@ -276,7 +364,7 @@ def main(argv: list[str]) -> int:
         return 2
 
 
-def _serve(options: Any, wire: Wire) -> int:
+def _serve(options: Any, wire: Wire | None) -> int:
     import gc
 
     gc.disable()  # importing makes much and frees nothing
@@ -284,12 +372,13 @@ def _serve(options: Any, wire: Wire) -> int:
     from concurrent.futures import ThreadPoolExecutor
 
     from pinfold.arguments import check_session_name
+    from pinfold.doors.context import default_actor
     from pinfold.errors import Broken, ConfigurationError, PinfoldError, Refused
     from pinfold.memory import Memory
 
     try:
         session = check_session_name(options.session) if options.session else None
-        memory = Memory(options.store, actor=options.actor or os.environ.get("PINFOLD_ACTOR") or None)
+        memory = Memory(options.store, actor=options.actor or default_actor())
     except PinfoldError as error:
         print(f"pinfold mcp: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigurationError) else 3 if isinstance(error, Refused) else 5 if isinstance(error, Broken) else 4
@@ -301,7 +390,15 @@ def _serve(options: Any, wire: Wire) -> int:
 
         return default_session()
 
-    door = Door(memory, default_session=default_session, toolset=options.tools)
+    if wire is None:
+        from pinfold.doors.http import serve_http
+
+        gc.enable()
+        try:
+            return serve_http(memory, options, default_session)
+        finally:
+            _close(memory)
+    door = Door(memory, default_session=default_session, toolset=options.tools, structured=options.structured == "on")
     server = build_server(door)
     workers = ThreadPoolExecutor(WORKERS, "pinfold-mcp")
     gc.enable()

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from pinfold.doors.arguments import Common, Parser
-from pinfold.doors.cli import open_memory, write, write_json
+from pinfold.doors.cli import open_memory, say, write, write_json
 from pinfold.errors import ConfigurationError, Refused
 
 
@@ -32,7 +32,7 @@ def run_where(words: Sequence[str]) -> int:
     common = read_plain("where", words, "The store, its file and size, and the session that is used here.")
     if common is None:
         return 0
-    from pinfold.journal.open import ENVIRONMENT, default_url, open_journal
+    from pinfold.journal.open import ENVIRONMENT, default_url, open_journal, store_bytes
 
     why = "--store" if common.store else f"${ENVIRONMENT}" if os.environ.get(ENVIRONMENT) else "the default"
     journal = open_journal(common.store or default_url())  # a handle: nothing is made or read yet
@@ -51,13 +51,6 @@ def run_where(words: Sequence[str]) -> int:
     return 0
 
 
-def store_bytes(path: str) -> int | None:
-    """Return the size of a SQLite store with its write-ahead log, None where there is none."""
-    if not os.path.exists(path):
-        return None
-    return sum(os.path.getsize(name) for name in (path, f"{path}-wal") if os.path.exists(name))
-
-
 def _session_here(common: Common) -> tuple[str | None, str]:
     from pinfold.doors.context import explain_session
 
@@ -73,6 +66,8 @@ def run_stat(words: Sequence[str]) -> int:
     common = read_plain("stat", words, "Sizes of the store and of every journal in it.")
     if common is None:
         return 0
+    from pinfold.journal.open import store_bytes
+
     with open_memory(common) as memory:
         infos = memory._journal.sessions()
         path = getattr(memory._journal, "path", None)
@@ -118,11 +113,36 @@ def run_compact(words: Sequence[str]) -> int:
 
 
 def run_guide(words: Sequence[str]) -> int:
-    common = read_plain("guide", words, "What an agent needs to know to share its work: for its prompt, AGENTS.md or a skill.")
+    loose = "--loose" in words
+    common = read_plain(
+        "guide", [word for word in words if word != "--loose"], "What an agent needs to know: for its prompt, AGENTS.md or a skill. --loose: as a list."
+    )
     if common is not None:
-        from pinfold.doors.guide import GUIDE
+        from pinfold.doors.guide import GUIDE, loose_guide
 
-        write_json({"guide": GUIDE}) if common.json else write(GUIDE)
+        text = loose_guide() if loose else GUIDE
+        write_json({"guide": text}) if common.json else write(text)
+    return 0
+
+
+def run_serve(words: Sequence[str]) -> int:
+    """MemNet's users start a server first. Say that there is nothing to start; what follows works as they are used to."""
+    parser = Parser("serve", "[flags]", "No server is needed: every command works on the store itself. This only says so.")
+    parser.add_argument("--host", help="not used")
+    parser.add_argument("--port", help="not used")
+    flags, bare, _ = parser.read(words)
+    if bare:
+        parser.error(f"{bare[0]!r} is one word too many")
+    if flags.help:
+        write(parser.format_help())
+        return 0
+    from pinfold.journal.open import default_url, open_journal
+
+    url = open_journal(flags.store or default_url()).url
+    if flags.json:
+        write_json({"status": "not_needed", "store": url})
+    else:
+        say(f"no server is needed: every command works on {url} itself; nothing was started. For MCP clients: pinfold mcp")
     return 0
 
 

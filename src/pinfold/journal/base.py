@@ -4,9 +4,13 @@ Promises every backend keeps, proved by `pinfold.testing.journal_contract`:
 
 * `append` is atomic on (last seq, last hash): either all records are there, durable as promised, or none, and the
   conflict names what was missed;
+* a backend that sends an append again (a reply timed out) answers it by what became of the first, never as a conflict
+  with itself; it cannot go by the hash, since two writers may decide byte for byte the same: one of them must lose;
 * `read` never shows a gap or half a record; what `append` acknowledged survives the death of any process;
 * `version` changes whenever somebody else may have appended: a cheap reason to `read`, never the truth itself;
 * a blob is there before or with the record that names it;
+* every retained record can be replayed: the newest snapshot before the first of them (or at it, where a journal
+  began in the middle) is kept beside the two newest;
 * `write_lock` is fair enough that nobody starves, and bounded: `Busy`, never a hang.
 """
 
@@ -68,17 +72,17 @@ class Journal(Protocol):
     def write_lock(self, session: str, timeout_s: float) -> AbstractContextManager[Any]:
         """Return a context that writers queue for, where the backend has locks: for fairness, `append` is right without.
 
-        Re-entrant in a thread. Raises Busy.
+        Its value is true where it had to wait: somebody may have written meanwhile. Re-entrant in a thread. Raises Busy.
         """
 
     def version(self, session: str) -> Hashable:
         """Return a value that differs from an earlier one if anybody else may have appended since."""
 
-    def load_snapshots(self, session: str) -> list[Snapshot]:
-        """Return the kept snapshots, newest first: at most two."""
+    def load_snapshots(self, session: str, limit: int | None = None) -> list[Snapshot]:
+        """Return the kept snapshots, newest first; at most limit. Their `blobs` are not filled in."""
 
     def save_snapshot(self, session: str, snapshot: Snapshot) -> None:
-        """Keep a snapshot beside the one before; older ones go."""
+        """Keep a snapshot beside the one before and the base: the newest before the first retained record. Others go."""
 
     def begin(self, session: str, last: Record, snapshot: Snapshot, blobs: Mapping[bytes, bytes]) -> bool:
         """Begin a journal in the middle: with a snapshot, the record it ends with, and its blobs. False if session exists."""
@@ -89,10 +93,11 @@ class Journal(Protocol):
         False, and nothing done, where the last record is no longer (after, after_hash).
         """
 
-    def trim(self, session: str, up_to: int, blobs_up_to: int) -> None:
-        """Drop records with seq <= up_to and release the blobs named by records <= blobs_up_to.
+    def trim(self, session: str, up_to: int, blobs_up_to: int, *, only: Sequence[bytes] | None = None, base: Snapshot | None = None) -> None:
+        """Drop records with seq <= up_to, release the blobs named by records <= blobs_up_to.
 
-        The last record of a session always stays.
+        only: release these alone, and those of them that an older snapshot than the two newest names. base: the snapshot that
+        what remains is replayed from, kept in the same step. The last record of a session always stays.
         """
 
     def put_blob(self, session: str, sha256: bytes, body: bytes) -> None:

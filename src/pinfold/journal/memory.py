@@ -29,6 +29,14 @@ class _Kept:
         self.named: dict[int, list[bytes]] = {}
         self.derived: dict[str, bytes] = {}
 
+    def keep(self, snapshot: Snapshot | None) -> None:
+        """Keep the two newest snapshots and the newest before the first record, or else at it."""
+        added = [] if snapshot is None else [snapshot, *(s for s in self.snapshots if s.seq != snapshot.seq)]
+        newest = sorted(added or self.snapshots, key=lambda s: -s.seq)
+        first = self.records[0].seq if self.records else 0
+        base = [s.seq for s in newest if s.seq < first] or [s.seq for s in newest if s.seq == first]
+        self.snapshots = newest[:2] + [s for s in newest[2:] if s.seq in base[:1]]
+
 
 class MemoryJournal:
     """Journals in this process, shared by every engine that holds this object. Compare-and-set, no locks.
@@ -74,15 +82,15 @@ class MemoryJournal:
     def version(self, session: str) -> int:
         return self._version
 
-    def load_snapshots(self, session: str) -> list[Snapshot]:
+    def load_snapshots(self, session: str, limit: int | None = None) -> list[Snapshot]:
         kept = self._kept.get(session)
-        return list(kept.snapshots) if kept else []
+        return kept.snapshots[:limit] if kept else []
 
     def save_snapshot(self, session: str, snapshot: Snapshot) -> None:
         with self._changed:
             kept = self._kept.get(session)
             if kept is not None:
-                kept.snapshots = sorted([snapshot, *(s for s in kept.snapshots if s.seq != snapshot.seq)], key=lambda s: -s.seq)[:2]
+                kept.keep(snapshot)
 
     def begin(self, session: str, last: Record, snapshot: Snapshot, blobs: Mapping[bytes, bytes]) -> bool:
         with self._changed:
@@ -108,12 +116,21 @@ class MemoryJournal:
             self._changed.notify_all()
         return True
 
-    def trim(self, session: str, up_to: int, blobs_up_to: int) -> None:
+    def trim(self, session: str, up_to: int, blobs_up_to: int, *, only: Sequence[bytes] | None = None, base: Snapshot | None = None) -> None:
         with self._changed:
             kept = self._kept.get(session)
-            if kept is not None:
-                kept.records = [r for r in kept.records[:-1] if r.seq > up_to] + kept.records[-1:]
-                kept.named = {seq: names for seq, names in kept.named.items() if seq > max(up_to, blobs_up_to)}
+            if kept is None:
+                return
+            kept.records = [r for r in kept.records[:-1] if r.seq > up_to] + kept.records[-1:]
+            released = None if only is None else frozenset(only)
+            left = {seq: names for seq, names in kept.named.items() if seq > up_to}
+            for seq in [seq for seq in left if seq <= blobs_up_to]:
+                left[seq] = [] if released is None else [name for name in left[seq] if name not in released]
+            kept.named = {seq: names for seq, names in left.items() if names}
+            kept.keep(base)
+            if released:
+                older = [Snapshot(s.seq, s.hash, s.body, [name for name in s.blobs if name not in released]) for s in kept.snapshots[2:]]
+                kept.snapshots = kept.snapshots[:2] + older
 
     def put_blob(self, session: str, sha256: bytes, body: bytes) -> None:
         with self._changed:

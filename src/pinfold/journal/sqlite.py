@@ -24,6 +24,11 @@ from pinfold.errors import Busy, ConfigurationError, JournalCorrupt, NewerFormat
 from pinfold.journal.base import Conflict, SessionInfo, Snapshot
 from pinfold.journal.lock import FileLock
 
+try:
+    from _weakrefset import WeakSet  # which threading has loaded; weakref itself is not needed
+except ImportError:
+    from weakref import WeakSet
+
 APPLICATION_ID = 0x50464C44
 STORE_FORMAT = 1
 
@@ -48,6 +53,30 @@ _abandoned: list[sqlite3.Connection] = []
 """Connections inherited over a fork: closing one in the child could run a checkpoint on the parent's locks."""
 
 
+_open_journals: WeakSet[SqliteJournal] = WeakSet()
+_held_at_fork: dict[int, list[Any]] = {}
+_FORK_WAIT_S = 5.0
+
+
+def _before_fork() -> None:
+    """Let no thread be inside SQLite while this one forks: the child would wait for ever for SQLite's own, global locks."""
+    held = _held_at_fork[threading.get_ident()] = []
+    for journal in list(_open_journals):
+        lock = journal._db_lock
+        if lock.acquire(timeout=_FORK_WAIT_S):
+            held.append(lock)
+
+
+def _after_fork() -> None:
+    """In parent and child, where the thread that forked goes on: let go."""
+    for lock in _held_at_fork.pop(threading.get_ident(), []):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+
 class SqliteJournal:
     """A store in one SQLite file. Threads, processes and forks may share it."""
 
@@ -61,12 +90,14 @@ class SqliteJournal:
         self.durability = durability
         self.read_only = mode == "ro"
         self._db: sqlite3.Connection | None = None
+        self._look: sqlite3.Cursor | None = None
         self._db_lock = threading.RLock()
         self._turns = threading.Lock()
         self._holder = 0
         self._file_lock = FileLock(path + ".lock")
         self._ids: dict[str, int] = {}
         self._closed = False
+        _open_journals.add(self)
 
     # --- opening ------------------------------------------------------------------------------------------------
 
@@ -191,7 +222,9 @@ class SqliteJournal:
     def version(self, session: str) -> int:
         with self._db_lock:
             try:
-                version: int = (self._db or self._open()).execute("PRAGMA data_version").fetchone()[0]
+                if self._db is None or self._look is None:  # one cursor for all looks: making one costs as much as the look
+                    self._look = self._open().cursor()
+                version: int = self._look.execute("PRAGMA data_version").fetchone()[0]
             except sqlite3.Error as error:
                 _translate(error, self.path)
         return version
@@ -230,7 +263,11 @@ class SqliteJournal:
                     done = self._open().execute(_APPEND, (known, record.seq, record.hash, record.body, after, after_hash)).rowcount
                 except sqlite3.Error as error:
                     done = self._collided(error)
-            return None if done == 1 else self._conflict(session, after)
+                if done == 1:
+                    return None
+                if self._id(self._open(), session) == known:
+                    return self._conflict(session, after)
+            # The session was dropped and begun anew since: once more, under its new id.
         start = after
         with _Transaction(self) as db:
             known = self._id(db, session) or db.execute("INSERT INTO session (name) VALUES (?)", (session,)).lastrowid or 0
@@ -266,8 +303,9 @@ class SqliteJournal:
             self._ids.pop(session, None)  # it may have been dropped and made anew
         return Conflict(missing)
 
-    def load_snapshots(self, session: str) -> list[Snapshot]:
-        rows = self._rows(f"SELECT seq, hash, body FROM snapshot WHERE session = {_THIS} ORDER BY seq DESC LIMIT 2", session)
+    def load_snapshots(self, session: str, limit: int | None = None) -> list[Snapshot]:
+        sql = f"SELECT seq, hash, body FROM snapshot WHERE session = {_THIS} ORDER BY seq DESC LIMIT ?"
+        rows = self._rows(sql, session, -1 if limit is None else limit)
         return [Snapshot(*row) for row in rows]
 
     def begin(self, session: str, last: Record, snapshot: Snapshot, blobs: Mapping[bytes, bytes]) -> bool:
@@ -283,6 +321,7 @@ class SqliteJournal:
     @staticmethod
     def _put_snapshot(db: sqlite3.Connection, known: int, snapshot: Snapshot) -> None:
         db.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", (known, snapshot.seq, snapshot.hash, snapshot.body))
+        db.execute("DELETE FROM blob_ref WHERE session = ? AND snapshot = 1 AND seq = ?", (known, snapshot.seq))
         db.executemany("INSERT OR IGNORE INTO blob_ref VALUES (?, ?, 1, ?)", [(known, snapshot.seq, name) for name in snapshot.blobs])
 
     def _put_blobs(self, db: sqlite3.Connection, blobs: Mapping[bytes, bytes]) -> None:
@@ -295,9 +334,17 @@ class SqliteJournal:
             if not known:
                 return  # dropped meanwhile
             self._put_snapshot(db, known, snapshot)
-            kept = [row[0] for row in db.execute("SELECT seq FROM snapshot WHERE session = ? ORDER BY seq DESC LIMIT 2", (known,))]
-            db.execute("DELETE FROM snapshot WHERE session = ? AND seq < ?", (known, kept[-1]))
-            db.execute("DELETE FROM blob_ref WHERE session = ? AND snapshot = 1 AND seq < ?", (known, kept[-1]))
+            self._drop_snapshots(db, known)
+
+    @staticmethod
+    def _drop_snapshots(db: sqlite3.Connection, known: int) -> None:
+        """Drop all snapshots but the two newest and the newest before the first record, or else at it."""
+        seqs = [row[0] for row in db.execute("SELECT seq FROM snapshot WHERE session = ? ORDER BY seq DESC", (known,))]
+        first = db.execute("SELECT min(seq) FROM entry WHERE session = ?", (known,)).fetchone()[0] or 0
+        base = [seq for seq in seqs if seq < first] or [seq for seq in seqs if seq == first]
+        gone = [(known, seq) for seq in seqs[2:] if seq not in base[:1]]
+        db.executemany("DELETE FROM snapshot WHERE session = ? AND seq = ?", gone)
+        db.executemany("DELETE FROM blob_ref WHERE session = ? AND snapshot = 1 AND seq = ?", gone)
 
     def rewrite(self, session: str, after: int, after_hash: bytes, records: Sequence[tuple[Record, list[bytes]]], snapshots: Sequence[Snapshot]) -> bool:
         with _Transaction(self) as db:
@@ -316,12 +363,21 @@ class SqliteJournal:
         self._rows("PRAGMA wal_checkpoint(TRUNCATE)")  # the old pages are in the log until then
         return True
 
-    def trim(self, session: str, up_to: int, blobs_up_to: int) -> None:
+    def trim(self, session: str, up_to: int, blobs_up_to: int, *, only: Sequence[bytes] | None = None, base: Snapshot | None = None) -> None:
         with _Transaction(self) as db:
             known = self._id(db, session)
+            if not known:
+                return
             last = db.execute("SELECT max(seq) FROM entry WHERE session = ?", (known,)).fetchone()[0] or 0
             db.execute("DELETE FROM entry WHERE session = ? AND seq <= ?", (known, min(up_to, last - 1)))
-            db.execute("DELETE FROM blob_ref WHERE session = ? AND snapshot = 0 AND seq <= ?", (known, max(up_to, blobs_up_to)))
+            release = "DELETE FROM blob_ref WHERE session = ? AND snapshot = 0 AND seq <= ?"
+            db.execute(release, (known, up_to if only is not None else max(up_to, blobs_up_to)))
+            db.executemany(f"{release} AND sha256 = ?", [(known, blobs_up_to, name) for name in only or ()])
+            if base is not None:
+                self._put_snapshot(db, known, base)
+            self._drop_snapshots(db, known)
+            older = "snapshot = 1 AND seq NOT IN (SELECT seq FROM snapshot WHERE session = ?1 ORDER BY seq DESC LIMIT 2)"
+            db.executemany(f"DELETE FROM blob_ref WHERE session = ?1 AND sha256 = ?2 AND {older}", [(known, name) for name in only or ()])
 
     def put_blob(self, session: str, sha256: bytes, body: bytes) -> None:
         with _Transaction(self) as db:
@@ -385,7 +441,7 @@ class SqliteJournal:
     def after_fork(self) -> None:
         if self._db is not None:
             _abandoned.append(self._db)
-            self._db = None
+            self._db = self._look = None
         self._db_lock, self._turns, self._holder = threading.RLock(), threading.Lock(), 0
         self._file_lock.close()
 
@@ -394,7 +450,7 @@ class SqliteJournal:
             self._closed = True
             if self._db is not None:
                 self._db.close()
-                self._db = None
+                self._db = self._look = None
             self._file_lock.close()
 
 
@@ -408,16 +464,17 @@ class _WriteLock:
         self._timeout_s = timeout_s
         self._outer = False
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> bool:
         journal = self._journal
         me = threading.get_ident()
         if journal._holder == me:
-            return
+            return False
         if journal._closed:
             raise _closed(journal.path)
         if journal.read_only:
             raise _read_only(journal.path)
-        if not journal._turns.acquire(timeout=self._timeout_s):
+        waited = not journal._turns.acquire(blocking=False)
+        if waited and not journal._turns.acquire(timeout=self._timeout_s):
             raise self._busy("another thread of this process")
         try:
             if not journal._file_lock.acquire(self._timeout_s):
@@ -431,6 +488,7 @@ class _WriteLock:
             raise
         journal._holder = me
         self._outer = True
+        return waited or journal._file_lock.waited
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._outer:

@@ -9,16 +9,16 @@ from pinfold.errors import Refused
 from pinfold.graph_session import Changed, GraphReads, SessionAt
 from pinfold.operations.table import Call, Operation, Param, whole_ms
 
-_TEXT = Param("text", "str", "lines: + KIND [NEW] ; key=value, ~ [ID] ; key=value, - ID", positional=True, file=True)
+_TEXT = Param("text", "str", "lines: + KIND [NEW] ; key=value, ~ [ID] ; key=value, - ID", positional=True, file=True, told=False)
 _WIRE = Param("wire_lines", "strings", "the lines", None, cli="", told=False)
 _IF_SEQ = Param("if_seq", "int", "refuse if a touched row changed after this seq", None, told=False)
 _DRY = Param("dry_run", "bool", "answer the same, write nothing", False, told=False)
-_NEW_RELATION = Param("allow_new_relation", "bool", "declare relations the schema lacks", False, told=False)
-_ANCHORS = Param("anchor", "strings", "ids to read around", None, positional=True, also="anchor")
+_NEW_RELATION = Param("allow_new_relation", "bool", "declare relations the schema lacks", False, mcp=False)
+_ANCHORS = Param("anchor", "strings", "ids to read around", None, positional=True, also="anchor", told=False)
 _DEPTH = Param("depth", "int", "edges from an anchor", limits.WALK_DEPTH, told=False)
-_ROWS = Param("max_rows", "int", "at most this many rows", None, told=False)
+_ROWS = Param("max_rows", "int", "at most this many rows", None, mcp=False)
 _RELATIONS = Param("relations", "strings", "only along these", None, told=False)
-_DIRECTION = Param("direction", "str", "out, in or both", "both", told=False)
+_DIRECTION = Param("direction", "str", "out, in or both", "both", mcp=False)
 _AT = Param("at", "str", "as of a seq or an ISO time", None, mcp=False)
 
 
@@ -44,7 +44,7 @@ def _mutate(call: Call, text: str, if_seq: int | None, dry_run: bool, allow_new_
 
 def _lines_of(text: str | None, wire_lines: list[str] | None) -> str:
     if (text is None) == (wire_lines is None):
-        raise Refused("give the lines as text or as wire_lines", code="bad_arguments", hint="one of the two")
+        raise Refused("the lines are missing" if text is None else "give the lines once", code="bad_arguments", hint="as text, or as wire_lines")
     return text if text is not None else "\n".join(wire_lines or [])
 
 
@@ -52,8 +52,9 @@ def _add(call: Call, text: str | None, wire_lines: list[str] | None, dry_run: bo
     return _shape(call.session.add(_lines_of(text, wire_lines), dry_run=dry_run, allow_new_relation=allow_new_relation))
 
 
-def _update(call: Call, text: str | None, wire_lines: list[str] | None, if_seq: int | None, dry_run: bool) -> dict[str, Any]:
-    return _shape(call.session.update(_lines_of(text, wire_lines), if_seq=if_seq, dry_run=dry_run))
+def _update(call: Call, text: str | None, wire_lines: list[str] | None, if_seq: int | None, dry_run: bool, allow_new_relation: bool) -> dict[str, Any]:
+    done = call.session.update(_lines_of(text, wire_lines), if_seq=if_seq, dry_run=dry_run, allow_new_relation=allow_new_relation)
+    return _shape(done)
 
 
 def _delete(call: Call, ids: list[str] | None, dry_run: bool) -> dict[str, Any]:
@@ -85,6 +86,7 @@ def _reader(call: Call, at: str | None) -> GraphReads:
 def _pin_map(
     call: Call,
     anchor: list[str] | None,
+    query: str | None,
     depth: int,
     budget_tokens: int,
     max_rows: int | None,
@@ -98,6 +100,7 @@ def _pin_map(
 ) -> dict[str, Any]:
     shown = _reader(call, at).pin_map(
         *(anchor or []),
+        query=query or "",
         depth=depth,
         budget_tokens=budget_tokens,
         max_rows=max_rows,
@@ -146,11 +149,13 @@ def _path(call: Call, start: str, end: str, direction: str, relations: list[str]
     return {"text": found.text, "nodes": found.nodes, "edges": found.edges, "cost": found.cost, "complete": found.complete}
 
 
-def _get(call: Call, ids: list[str] | None, at: str | None) -> dict[str, Any]:
+def _get(call: Call, ids: list[str] | None, tag: str | None, at: str | None) -> dict[str, Any]:
     if not ids:
         raise Refused("no id was named", code="bad_arguments", hint="pass ids")
     found = _reader(call, at).get(*ids)
-    result: dict[str, Any] = {"items": [_item(item) for item in found.items], "missing": list(found.missing)}
+    items = [item for item in found.items if tag is None or item.line.startswith(f"{tag} [")]
+    other = [item.id for item in found.items if item not in items]
+    result: dict[str, Any] = {"items": [_item(item) for item in items], "missing": [*other, *found.missing]}
     near = {id: ids for id, ids in found.missing.items() if ids}
     return {**result, "near": near} if near else result
 
@@ -255,8 +260,10 @@ def _save(call: Call, file: str) -> dict[str, Any]:
     return {"status": "saved", "file": file, "rows": rows, "bytes": size}
 
 
-def _load(call: Call, file: str, keep_id: bool, replace: bool) -> dict[str, Any]:
+def _load(call: Call, file: str, keep_id: bool, replace: bool, ttl_s: float | None) -> dict[str, Any]:
     session = call.memory.load(call.file(file), call.named_session, keep_id=keep_id, replace=replace)
+    if ttl_s is not None:
+        session.configure(ttl_s=ttl_s)
     counts = session.graph_counts()
     return {"status": "loaded", "session_id": session.session_id, "seq": session._replica.state.seq, "rows": counts["nodes"] + counts["edges"] + counts["laws"]}
 
@@ -316,8 +323,8 @@ ROWS = (
     Operation(
         name="mutate",
         access="write",
-        doc="Write facts, all lines or none. + TSK [NEW] ; goal=ship creates (ids are minted: copy them from lines), "
-        "+ [T1] --(needs)--> [T2] links, ~ [T1] ; status=done patches, - T1 drops. Quote values with ; or quotes.",
+        doc="Write facts, all lines or none: + TSK [NEW] ; goal=ship creates (copy the minted id), + [T1] --(needs)--> [T2] links, "
+        "~ [T1] ; status=done patches, - T1 drops. Quote values with ; in them.",
         params=(_TEXT, _IF_SEQ, _DRY, _NEW_RELATION),
         handler=_mutate,
         python="mutate",
@@ -349,7 +356,7 @@ ROWS = (
         name="update",
         access="write",
         doc="Patch and drop rows: lines that begin with ~ or -. All or none.",
-        params=(Param("text", "str", "the lines", None, positional=True, file=True, mcp=False), _WIRE, _IF_SEQ, _DRY),
+        params=(Param("text", "str", "the lines", None, positional=True, file=True, mcp=False), _WIRE, _IF_SEQ, _DRY, _NEW_RELATION),
         handler=_update,
         python="update",
         toolsets="M",
@@ -377,16 +384,17 @@ ROWS = (
     Operation(
         name="pin_map",
         access="read",
-        doc="The facts around your anchors, most relevant first, within budget_tokens. Read it at the start of a turn; with since=<etag> only what changed.",
+        doc="The facts around anchors (ids) or a query, within budget_tokens: read it each turn. since=<etag>: only what changed.",
         params=(
             _ANCHORS,
+            Param("query", "str", "or: find the anchors by this", None, told=False),
             _DEPTH,
             Param("budget_tokens", "int", "", limits.BUDGET_TOKENS, told=False),
             _ROWS,
             _RELATIONS,
-            Param("kinds", "strings", "only these kinds", None, told=False),
+            Param("kinds", "strings", "only these kinds", None, mcp=False),
             _DIRECTION,
-            Param("since", "str", "etag of an earlier map", ""),
+            Param("since", "str", "etag of an earlier map", "", told=False),
             Param("cursor", "str", "of the page before", "", told=False),
             Param("counter", "str", "est, or o200k to count exactly", "est", mcp=False),
             _AT,
@@ -474,7 +482,11 @@ ROWS = (
         name="read_get",
         access="read",
         doc="Rows by id, as lines.",
-        params=(Param("ids", "strings", "these rows", None, positional=True, also="id"), _AT),
+        params=(
+            Param("ids", "strings", "these rows", None, positional=True, also="id"),
+            Param("tag", "str", "only if of this kind", None, mcp=False),
+            _AT,
+        ),
         handler=_get,
         python="get",
         toolsets="SM",
@@ -675,6 +687,7 @@ ROWS = (
             Param("file", "str", "this file"),
             Param("keep_id", "bool", "under the name it was saved with", False),
             Param("replace", "bool", "end a living session of that name first", False),
+            Param("ttl_s", "seconds", "end it this long after its last use", None, cli="ttl", mcp=False),
         ),
         handler=_load,
         python="Memory.load",

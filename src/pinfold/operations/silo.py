@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from pinfold.state.outcomes import Claimed, Hit, Miss, Pending, Rejected
 from pinfold.state.value import check_key
 from pinfold.steps import Steps
 
-_KEY = Param("key", "str", "what the work is called; or give tool and arguments", None, positional=True)
+_KEY = Param("key", "str", "names the work; or give tool and arguments", None, positional=True)
 _TOOL = Param("tool", "str", "or: the tool about to be called", None, told=False)
 _ARGUMENTS = Param("arguments", "object", "and its arguments, in any order", None, told=False)
 _TTL = Param("ttl_s", "seconds", "forget after", None, cli="ttl", told=False)
@@ -38,9 +39,13 @@ def _open(
     map_lines: list[str] | None,
     seed_lines: list[str] | None,
     allow_new_relation: bool,
+    must_exist: bool = False,
 ) -> dict[str, Any]:
     session = call.session
-    existed = session._replica.state.exists
+    existed = session._replica.state.exists and not session._replica.is_over()
+    if must_exist and not existed:
+        hint = f"`session open {session.session_id}` begins one, `session restore` brings an ended one back"
+        raise Refused(f"there is no session {session.session_id!r}", code="no_such_session", hint=hint, session_id=session.session_id)
     wanted: dict[str, Any] = {"silo_size": silo_size, "ttl_s": ttl_s, "long_term": long_term, "promote_after": promote_after}
     session.configure(**{name: value for name, value in wanted.items() if value is not None})
     document = "\n".join([*_declared(call, schema, map_file, map_lines), *(seed_lines or [])])
@@ -76,7 +81,9 @@ def _declared(call: Call, schema: str | None, map_file: str | None, map_lines: l
 
 
 def _open_in_minutes(call: Call, ttl: float | None, **rest: Any) -> dict[str, Any]:
-    return _open(call, None, None if ttl is None else ttl * 60, None, None, None, None, **rest)
+    if call.named_session is None:  # as MemNet's: a new one, not the project's, so that seeds meet nothing
+        call.name_session(f"s_{os.urandom(4).hex()}")
+    return _open(call, None, None if ttl is None else ttl * 60, None, None, None, **rest)
 
 
 def _info(call: Call) -> dict[str, Any]:
@@ -85,7 +92,7 @@ def _info(call: Call) -> dict[str, Any]:
         "session_id": status.session_id,
         "short_term": status.short_term,
         "promises": status.promises,
-        "long_term": call.session.graph_counts(),
+        "long_term": status.long_term,
         "promotion_threshold": status.promotion_threshold,
         "seq": status.seq,
         "expires_at": whole_ms(status.expires_at),
@@ -93,7 +100,8 @@ def _info(call: Call) -> dict[str, Any]:
     }
 
 
-def _list(call: Call, expired: bool) -> dict[str, Any]:
+def _list(call: Call, expired: bool, limit: int, cursor: int) -> dict[str, Any]:
+    found = call.memory.sessions(expired=expired)
     rows = [
         {
             "session_id": row.session_id,
@@ -104,9 +112,9 @@ def _list(call: Call, expired: bool) -> dict[str, Any]:
             "expires_at": whole_ms(row.expires_at),
             **({"ended_at": whole_ms(row.ended_at)} if expired else {}),
         }
-        for row in call.memory.sessions(expired=expired)
+        for row in found[cursor : cursor + limit]
     ]
-    return {"sessions": rows, "total": len(rows)}
+    return {"sessions": rows, "total": len(found), **({"next_cursor": cursor + limit} if cursor + limit < len(found) else {})}
 
 
 def _close(call: Call) -> dict[str, Any]:
@@ -329,9 +337,10 @@ ROWS = (
     Operation(
         name="session_open",
         access="write",
-        doc="Open a session with a map of its kinds; never wipes.",
+        doc="Open a session with a map of its kinds, a new one unless named. Later calls that name none go to it. Never wipes.",
         params=(
             Param("ttl", "float", "minutes after the last use until it ends", None, cli=""),
+            Param("map_file", "str", "a file with the map", None, cli=""),
             Param("map_lines", "strings", "@TAG: id|field|…, or SCHEMA lines", None, cli=""),
             Param("seed_lines", "strings", "lines to add", None, cli=""),
             Param("allow_new_relation", "bool", "", False, cli="", told=False),
@@ -346,7 +355,7 @@ ROWS = (
     Operation(
         name="open",
         access="write",
-        doc="Open or resume a session; never wipes. Not required before other tools.",
+        doc="Open a session. Not required.",
         params=(
             Param("silo_size", "int", "keep at most this many slots, evicting the least recently used", None, told=False),
             Param("ttl_s", "seconds", "end the session this long after its last use", None, cli="ttl", told=False),
@@ -357,6 +366,7 @@ ROWS = (
             Param("map_lines", "strings", "one line of a MemNet map", None, cli="map", repeat=True, mcp=False),
             Param("seed_lines", "strings", "a line to add", None, cli="seed", repeat=True, mcp=False),
             Param("allow_new_relation", "bool", "declare relations the schema lacks", False, mcp=False),
+            Param("must_exist", "bool", "refuse to begin a new one, as `session resume` does", False, mcp=False),
         ),
         handler=_open,
         python="Memory.session",
@@ -371,7 +381,7 @@ ROWS = (
     Operation(
         name="status",
         access="read",
-        doc="Counts of slots, promises, hits and misses, and what was saved.",
+        doc="Counts, and what was saved.",
         params=(),
         handler=_info,
         python="status",
@@ -382,14 +392,18 @@ ROWS = (
         text=_told_status,
         summary="counts of slots, promises, hits, and what was saved",
         result="short_term{slots, silo_size, bytes, hits, misses, evicted}, promises{pending, resolved, rejected}, "
-        "long_term{nodes, edges, laws, kinds, relations}, promotion_threshold, seq, expires_at, ledger{executions_avoided, waits_joined}",
+        "long_term{nodes, edges, laws, kinds, relations, types, session}, promotion_threshold, seq, expires_at, ledger{executions_avoided, waits_joined}",
         slow=True,
     ),
     Operation(
         name="session_list",
         access="read",
         doc="The sessions of this store.",
-        params=(Param("expired", "bool", "those that ended and are still kept", False),),
+        params=(
+            Param("expired", "bool", "those that ended and are still kept", False),
+            Param("limit", "int", "at most this many", 50, cli_default=1_000_000_000),
+            Param("cursor", "int", "next_cursor of the page before", 0),
+        ),
         handler=_list,
         python="Memory.sessions",
         toolsets="A",
@@ -399,7 +413,7 @@ ROWS = (
         is_empty=lambda result: not result["sessions"],
         store=True,
         summary="the sessions of this store",
-        result="sessions[]{session_id, seq, size_bytes, created_at, last_used_at, expires_at}, total",
+        result="sessions[]{session_id, seq, size_bytes, created_at, last_used_at, expires_at}, total, next_cursor?",
         slow=True,
     ),
     Operation(
@@ -468,17 +482,17 @@ ROWS = (
     Operation(
         name="peek",
         access="read",
-        doc="Call before any costly work. hit with value: use it. status pending: somebody is at it; call again with wait_s. "
-        "hit false: do the work, then set. With claim=true a miss makes you the owner (token): finish with resolve.",
+        doc="Call before costly work. value: use it. pending: somebody is at it; call again with wait_s. hit false: do the work, "
+        "then set. claim=true: a miss makes you the owner (token); finish with resolve.",
         params=(
             _KEY,
             _TOOL,
             _ARGUMENTS,
-            Param("claim", "bool", "own the work if nobody does", False),
+            Param("claim", "bool", "own the work if nobody does", False, told=False),
             _LEASE,
             _WAIT,
             _FRESH,
-            Param("offset", "int", "next_offset of a long value", 0),
+            Param("offset", "int", "next_offset of a long value", 0, told=False),
             Param("limit_bytes", "int", "longest part", limits.PEEK_PART_BYTES, cli_default=2**53, mcp=False),
         ),
         handler=_peek,
@@ -508,10 +522,10 @@ ROWS = (
     Operation(
         name="set",
         access="write",
-        doc="Store a result so that nobody works on it again. Wakes those who wait for it.",
+        doc="Store a result so that nobody works on it again.",
         params=(
             _KEY,
-            Param("value", "any", "the result: text or JSON", positional=True),
+            Param("value", "any", "the result: text or JSON", positional=True, told=False),
             _TOOL,
             _ARGUMENTS,
             _TTL,
@@ -532,11 +546,11 @@ ROWS = (
     Operation(
         name="resolve",
         access="write",
-        doc="Settle a claimed promise: payload stores the result, error tells those who wait. With neither: its status; wait_s waits.",
+        doc="Settle a claim: payload stores the result, error tells those who wait; neither: its status.",
         params=(
             Param("promise_id", "str", "from peek", positional=True, told=False),
-            Param("payload", "any", "the result", None, positional=True),
-            Param("error", "str", "why there is none", None),
+            Param("payload", "any", "the result", None, positional=True, told=False),
+            Param("error", "str", "why there is none", None, told=False),
             _TOKEN,
             Param("wait_s", "seconds", "wait until it is settled", 0, cli="wait", told=False),
             msgspec.structs.replace(_INPUTS, told=False),

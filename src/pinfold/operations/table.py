@@ -8,7 +8,7 @@ wait returns steps (a generator of the session's), which `run` drives in this th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import GeneratorType
 from typing import Any
 
@@ -100,20 +100,42 @@ class Operation(msgspec.Struct, frozen=True):
         """Return whether a call with these arguments may change the store."""
         return self.access == "write" if self.writes is None else self.writes(arguments)
 
-    def input_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the arguments an MCP tool takes; every tool takes session_id."""
+    @property
+    def takes_actor(self) -> bool:
+        """Whether a caller may say who writes: `actor` is no argument of its own here."""
+        return self.access == "write" and all(p.name != "actor" for p in self.params)
+
+    def renamed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a tool's arguments by the row's names. MemNet's users say session, agent, and id for ids; a name given twice stays."""
+        names = {"session": "session_id", **({"agent": "actor"} if self.takes_actor else {}), **{p.also: p.name for p in self.params if p.also}}
+        own = {p.name for p in self.params}
+        return {(names[name] if name in names and name not in own and names[name] not in arguments else name): value for name, value in arguments.items()}
+
+    def input_schema(self, memnet: bool = False) -> dict[str, Any]:
+        """Return the JSON Schema of the arguments an MCP tool takes; every tool takes session_id. memnet: under MemNet's names.
+
+        It does not forbid others: `start` refuses those that are none by name, and rarely used ones are not listed.
+        """
         properties = {p.name: p.schema() for p in self.params if p.mcp}
         if not self.store:
             properties.setdefault("session_id", {"type": "string"})
+        if memnet:
+            properties = self._as_memnet(properties)
         required = [p.name for p in self.params if p.mcp and p.required]
-        return {"type": "object", "properties": properties, **({"required": required} if required else {}), "additionalProperties": False}
+        return {"type": "object", "properties": properties, **({"required": required} if required else {})}
+
+    def _as_memnet(self, properties: dict[str, Any]) -> dict[str, Any]:
+        names = {"session_id": "session", **{p.name: p.also for p in self.params if p.also}}
+        one_or_more = {p.name for p in self.params if p.also and p.kind == "strings"}
+        told = {names.get(name, name): {**schema, "type": ["string", "array"]} if name in one_or_more else schema for name, schema in properties.items()}
+        return {**told, "agent": {"type": "string"}} if self.takes_actor else told
 
 
 class Call:
     """One call of an operation: the store, the session it names (opened when it is first used), and the door's default.
 
     as_shown: how values stand in the result; JSON by default, a door that prints bytes takes them as they are.
-    roots: the folders whose files this caller may name; None for every file.
+    roots: the folders whose files this caller may name; None for every file. actor: who writes, where not the store's own.
     """
 
     def __init__(
@@ -124,8 +146,10 @@ class Call:
         default_session: Callable[[], str] | None = None,
         as_shown: Callable[[Any], Any] | None = None,
         roots: Sequence[str] | None = None,
+        actor: str | None = None,
     ) -> None:
         self.memory = memory
+        self._actor = actor
         self.roots = roots
         self.shown = as_shown or shown
         self._session_id = session_id
@@ -145,6 +169,10 @@ class Call:
         """The session the caller named, None where none was."""
         return self._session_id
 
+    def name_session(self, session_id: str) -> None:
+        """Let this call work on that session."""
+        self._session_id = session_id
+
     @property
     def session_id(self) -> str:
         if self._session_id is None:
@@ -156,7 +184,8 @@ class Call:
     @property
     def session(self) -> Session:
         if self._session is None:
-            self._session = self.memory.session(self.session_id)
+            session = self.memory.session(self.session_id)
+            self._session = session if self._actor is None else session.by(self._actor)
         return self._session
 
 

@@ -194,6 +194,16 @@ class _Document(Draft):
         found = near_ids(name, lambda id: self.peek(id) is not None)
         return f"is it {' or '.join(found)}?" if found else "read it first: its id may have changed"
 
+    def _near_node(self, name: str) -> str:
+        """Return what to do about an edge's end that is no node; a row minted here is named by its label, never by a guess."""
+        if len(self.problems) > _HINTED:
+            return ""
+        minted = {id for id in self.minted.values() if (row := self.peek(id)) is not None and form_of(row) == "node"}
+        found = near_ids(name, lambda id: id not in minted and (row := self.peek(id)) is not None and form_of(row) == "node")
+        if found:
+            return f"is it {' or '.join(found)}?"
+        return "label the new node: + KIND [NEW:x], then [NEW:x] is it" if minted else "read it first: its id may have changed"
+
     # --- minting ------------------------------------------------------------------------------------------------
 
     def _name(self, op: Op, work: Work) -> None:
@@ -325,6 +335,15 @@ class _Document(Draft):
     def _create_edge(self, op: Op) -> None:
         problems = len(self.problems)
         id, src, rel, dst, fields = op.id, op.src, op.rel, op.dst, op.fields
+        if not fields and id is None and op.label is None and self.schema.relations is None and self.between(src, rel, dst) is None:
+            # The common line: nothing in it can be wrong but its ends.
+            id, number = self._mint("E")
+            work = Work("edge", id, {}, op.line, NEW_BORN + self.created, None, "", src, rel, dst, number)
+            self.attach(work)
+            self.enter(work)
+            self._name(op, work)
+            self.open_ends.append((op, work))
+            return
         if op.sums or "id" in fields:
             fields = self._create_fields(op)
         if not self.schema.accepts_relation(rel):
@@ -725,7 +744,7 @@ class _Document(Draft):
         if end in self.poison and self.poison[end] != op.line:
             return None
         what = f"no node {end}" if row is None else f"{end} is a {form_of(row)}, not a node"
-        self._problem(op, column_of_name(op.text, end, nth), "no_such_node", what, self._near(end))
+        self._problem(op, column_of_name(op.text, end, nth), "no_such_node", what, self._near_node(end))
         return None
 
     def _settle(self) -> None:
@@ -751,6 +770,8 @@ class _Document(Draft):
         return row is not None and row.get("status") == SETTLED
 
     def _check_size(self) -> None:
+        if len(self.graph) + self.created <= limits.ROWS_PER_SESSION:
+            return
         added = sum(1 for w in self.works if w.base is None and not w.gone)
         if added and len(self.graph) + added > limits.ROWS_PER_SESSION:
             last = next(w for w in reversed(self.works) if w.base is None and not w.gone)

@@ -125,6 +125,15 @@ class JournalContract:
         assert other.append("s", 0, GENESIS, second, {}) == Conflict(first)
         assert other.read("s", 0) == first
 
+    def test_of_two_writers_of_the_very_same_bytes_one_must_lose(self, journal: Journal, other: Journal) -> None:
+        same = chain(2)
+        assert journal.append("s", 0, GENESIS, same[:1], {}) is None
+        assert other.append("s", 0, GENESIS, same[:1], {}) == Conflict(same[:1])
+        assert other.append("s", 1, same[0].hash, same[1:], {}) is None
+        assert journal.append("s", 1, same[0].hash, same[1:], {}) == Conflict(same[1:])
+        assert journal.append("s", 1, same[0].hash, same[1:], blob_of(b"x")) == Conflict(same[1:])
+        assert journal.read("s", 0) == same
+
     def test_the_previous_hash_must_match_and_not_only_its_seq(self, journal: Journal) -> None:
         records = chain(2)
         append_all(journal, "s", records)
@@ -247,6 +256,29 @@ class JournalContract:
             journal.save_snapshot("s", snapshot_of(seq))
         assert [snapshot.seq for snapshot in journal.load_snapshots("s")] == [9, 5]
 
+    def test_the_newest_snapshot_before_the_first_record_stays_however_many_follow(self, journal: Journal, other: Journal) -> None:
+        records = chain(12)
+        append_all(journal, "s", records)
+        for seq in (3, 6, 8):
+            journal.save_snapshot("s", snapshot_of(seq))
+        assert [snapshot.seq for snapshot in journal.load_snapshots("s")] == [8, 6]
+        journal.trim("s", 5, 0, base=snapshot_of(5, b"base"))
+        for seq in (9, 10, 12):
+            journal.save_snapshot("s", snapshot_of(seq))
+        assert [snapshot.seq for snapshot in other.load_snapshots("s")] == [12, 10, 5]
+        assert [snapshot.seq for snapshot in other.load_snapshots("s", 1)] == [12]
+        journal.trim("s", 7, 0, base=snapshot_of(7, b"later base"))
+        assert [(snapshot.seq, snapshot.verified()) for snapshot in other.load_snapshots("s")][2:] == [(7, b"later base")]
+        assert other.read("s", 0) == records[7:]
+
+    def test_a_journal_begun_in_the_middle_keeps_the_snapshot_it_began_with(self, journal: Journal) -> None:
+        records = chain(7)
+        assert journal.begin("s", records[3], snapshot_of(4), {}) is True
+        append_all(journal, "s", records[4:], records[3])
+        for seq in (5, 6, 7):
+            journal.save_snapshot("s", snapshot_of(seq))
+        assert [snapshot.seq for snapshot in journal.load_snapshots("s")] == [7, 6, 4]
+
     def test_a_torn_snapshot_is_found_by_its_hash(self, journal: Journal) -> None:
         append_all(journal, "s", chain(1))
         journal.save_snapshot("s", Snapshot(1, hash_of(b"whole"), b"who"))
@@ -362,6 +394,30 @@ class JournalContract:
         assert journal.get_blob("s", sha256(b"replaced").digest()) is None
         assert journal.read("s", 0) == records
 
+    def test_trim_may_release_some_blobs_and_keep_others(self, journal: Journal, other: Journal) -> None:
+        records = chain(4)
+        one, two = (sha256(body).digest() for body in (b"one", b"two"))
+        append_all(journal, "s", records[:1], blobs=blob_of(b"one"))
+        append_all(journal, "s", records[1:2], records[0], blobs=blob_of(b"two"))
+        append_all(journal, "s", records[2:], records[1])
+        journal.trim("s", 0, 4, only=[one])
+        assert journal.collect_blobs(journal.now_ms() + 10_000) == (1, 3)
+        assert (other.get_blob("s", one), other.get_blob("s", two)) == (None, b"two")
+
+    def test_trim_releases_what_the_base_names_but_not_what_the_two_newest_snapshots_do(self, journal: Journal) -> None:
+        records = chain(6)
+        old, now = (sha256(body).digest() for body in (b"old", b"now"))
+        append_all(journal, "s", records[:1], blobs=blob_of(b"old"))
+        append_all(journal, "s", records[1:2], records[0], blobs=blob_of(b"now"))
+        append_all(journal, "s", records[2:], records[1])
+        journal.save_snapshot("s", snapshot_of(5, blobs=[now]))
+        journal.save_snapshot("s", snapshot_of(6, blobs=[now]))
+        journal.trim("s", 3, 3, only=[], base=snapshot_of(3, b"base", [old, now]))
+        assert journal.collect_blobs(journal.now_ms() + 10_000) == (0, 0)
+        journal.trim("s", 3, 3, only=[old, now])
+        journal.collect_blobs(journal.now_ms() + 10_000)
+        assert (journal.get_blob("s", old), journal.get_blob("s", now)) == (None, b"now")
+
     def test_collect_blobs_may_be_bound_to_some_names(self, journal: Journal) -> None:
         append_all(journal, "s", chain(1))
         names = [sha256(body).digest() for body in (b"one", b"two")]
@@ -453,6 +509,14 @@ class JournalContract:
         append_all(other, "s", fresh[:1])
         assert journal.read("s", 0) == fresh[:1]
         assert journal.load_snapshots("s") == []
+
+    def test_a_session_dropped_and_begun_in_the_middle_is_appended_to_by_a_handle_that_knew_the_old_one(self, journal: Journal, other: Journal) -> None:
+        old, new = chain(5, tag="old"), chain(6, tag="new")
+        append_all(journal, "s", old)
+        other.drop("s")
+        assert other.begin("s", new[4], snapshot_of(5), {}) is True
+        assert journal.append("s", 5, new[4].hash, new[5:], {}) is None
+        assert other.read("s", 0) == new[4:]
 
     # --- life ---------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ Faults, each with its rate in `RATES`:
     crash_after      the process dies after the append: written, never acknowledged
     fail_before      the append fails and says so; the process lives on
     reply_lost       the append is durable, its reply is an error with maybe_applied; the process lives on
-    duplicate        the append is delivered twice; either reply may be the one that arrives
+    duplicate        the append is delivered twice; the second delivery must change nothing
     race             another engine does something between an engine's decision and its append, or while it loads
     stale_hint       version() answers what it answered before, although somebody appended
     lost_wake_up     wait() answers False although there is something to read
@@ -19,7 +19,8 @@ Faults, each with its rate in `RATES`:
     reopen           an engine is closed and opened anew
 
 Also part of the histories, though no fault: leases that lapse in the middle of the work, owners that come back late,
-retried request ids, ttl, eviction, flush, blobs, compaction, retention, the end of a session and its next incarnation.
+retried request ids, ttl, eviction, flush, blobs, compaction, retention (in half of the histories a very small one), forks of
+the present and the past, the end of a session and its next incarnation.
 
 Checked, at every entry, at every answer, and at every few steps for all engines:
 
@@ -33,6 +34,8 @@ Checked, at every entry, at every answer, and at every few steps for all engines
     a peek agrees with the journal: never an expired, dropped or older value
     after catching up all engines have the state hash of the full replay; snapshot + tail gives it too
     every blob that a live slot names can be read
+    every retained entry is replayed to the state it had when it was the last; a fork is the state it was taken of
+    `doctor` finds nothing but the snapshots that were torn on purpose
 """
 
 from __future__ import annotations
@@ -45,9 +48,12 @@ from typing import Any
 
 import msgspec
 
+from pinfold import limits
+from pinfold.doctor import examine
 from pinfold.engine import Engine, Waiter, load_state
 from pinfold.entry import Entry, Record, decode_entry
 from pinfold.errors import PinfoldError, Refused, Unavailable
+from pinfold.history import Past
 from pinfold.journal.base import Conflict, Snapshot
 from pinfold.journal.memory import MemoryJournal
 from pinfold.memory import Memory
@@ -74,6 +80,7 @@ RATES: dict[str, float] = {
 
 START_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000
+SMALL_LIMITS = {"HISTORY_BYTES": 2_500, "REPLACED_VALUES_BYTES": 100_000}
 
 
 class InvariantBroken(AssertionError):
@@ -122,8 +129,8 @@ class FaultyJournal(MemoryJournal):
         self,
         inner: MemoryJournal,
         clock: Callable[[], int],
-        dice: random.Random,
-        rates: Mapping[str, float],
+        dice: random.Random | None = None,
+        rates: Mapping[str, float] = {},
         interfere: Callable[[], None] = lambda: None,
         met: Counter[str] | None = None,
     ) -> None:
@@ -131,7 +138,7 @@ class FaultyJournal(MemoryJournal):
         self._clock = clock
         self._kept = inner._kept
         self._changed = inner._changed
-        self._dice = dice
+        self._dice = dice or random.Random(0)
         self._rates = dict(rates)
         self._interfere = interfere
         self._told: int | None = None
@@ -166,7 +173,7 @@ class FaultyJournal(MemoryJournal):
         reply = self._inner.append(session, after, after_hash, records, blobs)
         self._own += reply is None
         if self._strikes("duplicate"):
-            reply = self._dice.choice([reply, self._inner.append(session, after, after_hash, records, blobs)])
+            self._inner.append(session, after, after_hash, records, blobs)
         if self._strikes("crash_after"):
             raise Crashed
         if self._strikes("reply_lost"):
@@ -178,8 +185,8 @@ class FaultyJournal(MemoryJournal):
             self._told = self._inner.version(session) - self._own  # as in SQLite, one's own commits change nothing
         return self._told
 
-    def load_snapshots(self, session: str) -> list[Snapshot]:
-        found = super().load_snapshots(session)
+    def load_snapshots(self, session: str, limit: int | None = None) -> list[Snapshot]:
+        found = super().load_snapshots(session, limit)
         if self._strikes("race"):
             self._interfere()
         return found
@@ -204,6 +211,7 @@ class Oracle:
         self.state = SessionState()
         self.records: list[Record] = []
         self.values: Counter[str | bytes] = Counter()
+        self.hashes: dict[int, str] = {}
 
     def observe(self, journal: MemoryJournal) -> None:
         for record in journal.read(self.id, self.state.seq):
@@ -214,6 +222,7 @@ class Oracle:
                 self._check(fact, entry)
             apply(self.state, entry, record.hash)
             self.records.append(record)
+            self.hashes[entry.seq] = state_hash(self.state)
 
     def _check(self, fact: dict[str, Any], entry: Entry) -> None:
         name, key, silo, promises = fact["f"], fact.get("k", ""), self.state.silo, self.state.promises
@@ -259,6 +268,7 @@ class Process:
         self.history = history
         self.number = number
         self.wall = history.clock.wall()
+        self.refusal: Refused | None = None
         self.held: list[Held] = []
         self.waiting: list[tuple[str, Waiter]] = []
         self.open()
@@ -267,7 +277,7 @@ class Process:
         history = self.history
         self.held, self.waiting = [], []
         self.journal = FaultyJournal(history.inner, self.wall, history.dice, history.rates, lambda: history.interfere(self), history.met)
-        self.memory = Memory(journal=self.journal, background=False, actor=f"p{self.number}")
+        self.memory = Memory(journal=self.journal, background=False)  # no actor: two may write byte for byte the same
         self.memory._engine = Engine(self.journal, self.history.clock.monotonic, background=False)
         self.session = self.memory.session(history.NAME)
 
@@ -285,12 +295,15 @@ class Process:
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a history came to: steps, entries, executions granted, faults met by name, the last state hash."""
+    """What a history came to: steps, entries, executions granted, forks, entries that retention let go, faults met by name,
+    the last state hash."""
 
     seed: int
     steps: int
     entries: int
     claims: int
+    forks: int
+    trimmed: int
     faults: dict[str, int]
     state_hash: str
 
@@ -313,15 +326,25 @@ class History:
         self.refused: set[str | bytes] = set()
         self.tokens: dict[tuple[str, int], str] = {}
         self.requests: list[Request] = []
-        self.refusal: Refused | None = None
-        self.serial = 0
+        self.serial = self.forks = 0
         self.steps = steps
+        self.limits = self.dice.choice([{}, SMALL_LIMITS])
         self.busy: list[Process] = []
         self.processes: list[Process] = []
         self.silo_size = self.dice.choice([None, None, 2, 4])
         self.processes += [Process(self, number) for number in range(engines)]
 
     def run(self) -> Report:
+        before = {name: getattr(limits, name) for name in self.limits}
+        try:
+            for name, value in self.limits.items():
+                setattr(limits, name, value)
+            return self._run()
+        finally:
+            for name, value in before.items():
+                setattr(limits, name, value)
+
+    def _run(self) -> Report:
         done = 0
         try:
             self._act(self.processes[0], lambda p: p.session.configure(silo_size=self.silo_size))
@@ -332,13 +355,15 @@ class History:
             for process in self.processes:
                 process.journal.quiet()
             self.check_all()
+            self.check_store()
         except InvariantBroken as broken:
             raise InvariantBroken(f"seed {self.seed}, step {done}: {broken}") from broken
         except (PinfoldError, Crashed) as error:
             raise InvariantBroken(f"seed {self.seed}, step {done}: {type(error).__name__} must not come here: {error}") from error
         last = max(self.oracles.values(), key=lambda oracle: len(oracle.records))
         entries = sum(len(oracle.records) for oracle in self.oracles.values())
-        return Report(self.seed, done, entries, len(self.tokens), dict(self.met), state_hash(last.state))
+        trimmed = sum(records[0].seq - 1 for journal_id in self.oracles if (records := self.inner.read(journal_id, 0, 1)))
+        return Report(self.seed, done, entries, len(self.tokens), self.forks, trimmed, dict(self.met), state_hash(last.state))
 
     # --- steps --------------------------------------------------------------------------------------------------
 
@@ -364,7 +389,7 @@ class History:
 
     def _act(self, process: Process, run: Callable[[Process], Any], value: str | bytes | None = None) -> Any:
         """Run one operation; note what became of it. None where it failed or was refused."""
-        self.refusal = None
+        process.refusal = None
         try:
             answer = run(process)
         except Crashed:
@@ -373,7 +398,7 @@ class History:
             return None
         except Refused as refused:
             self.observe()
-            self.refusal = refused
+            process.refusal = refused
             if value is not None:
                 self.refused.add(value)
             if refused.code == "session_ended":
@@ -497,14 +522,14 @@ class History:
         settled = self._act(process, lambda p: p.session.fulfil(key, value, token=token), known)
         if settled is not None:
             self._stands(process, key, known, settled.index)
-        elif known in self.refused and process.session is session and self.refusal is not None and self.refusal.code != "session_ended":
+        elif known in self.refused and process.session is session and process.refusal is not None and process.refusal.code != "session_ended":
             state = self._oracle(session._id).state
             try:
                 rules._held(state.silo, state.promises, key, token, process.now_ms())
             except Refused as refused:
-                _must(refused.code == self.refusal.code, f"fulfil of {key} was refused with {self.refusal.code}, the journal says {refused.code}")
+                _must(refused.code == process.refusal.code, f"fulfil of {key} was refused with {process.refusal.code}, the journal says {refused.code}")
             else:
-                raise InvariantBroken(f"fulfil of {key} was refused with {self.refusal.code}, the journal would have it")
+                raise InvariantBroken(f"fulfil of {key} was refused with {process.refusal.code}, the journal would have it")
 
     def renew(self, process: Process) -> None:
         held = [h for h in process.held if h.journal_id == process.session._id]
@@ -572,16 +597,63 @@ class History:
 
     def compact(self, process: Process) -> None:
         if self.dice.random() < 0.1:
-            self.clock.tick(self.dice.choice([2 * HOUR_MS, 25 * HOUR_MS, 31 * 24 * HOUR_MS]))
-        self._act(process, lambda p: p.session._replica.compact() if p.session._replica.state.exists else None)
+            self.clock.tick(self.dice.choice([2 * HOUR_MS, 25 * HOUR_MS, 33 * 24 * HOUR_MS]))
+        if self.dice.random() < 0.3:
+            self._act(process, lambda p: p.memory.compact())
+        else:
+            self._act(process, lambda p: p.session._replica.compact() if p.session._replica.state.exists else None)
+
+    def fork(self, process: Process) -> None:
+        """Fork the session as it is or was, look at the fork, write to it, end it."""
+        journal_id = process.session._id
+        hashes = self._oracle(journal_id).hashes
+        seq = self.dice.choice([None, self.dice.randint(1, max(hashes, default=1))])
+
+        def forked(process: Process) -> Session:
+            try:
+                return process.memory.fork(self.NAME, "fork", at=seq)
+            except Refused as refused:
+                first = refused.fields.get("first_seq", 0)
+                _must(refused.code != "history_gone" or (seq is not None and seq < first), f"a fork at {seq} was refused, {first} is kept")
+                raise
+
+        fork = self._act(process, forked)
+        if fork is None:
+            return
+        self.forks += 1
+        state = fork._replica.state
+        if process.session._id == journal_id:  # no next life began meanwhile
+            now = Past(self.inner, journal_id).at(state.settings.extra["fork_seq"])
+            wanted = {key: slot.value for key, slot in now.silo.slots.items()}
+            found = {key: slot.value for key, slot in state.silo.slots.items()}
+            lost = [key for key, value in wanted.items() if key not in found and not isinstance(value, Blob)]
+            _must(not lost and all(wanted.get(key) == value for key, value in found.items()), f"the fork of {seq} holds {found}, not {wanted}")
+            _must(all(self.inner.get_blob(fork._id, v.sha256) is not None for v in found.values() if isinstance(v, Blob)), "a fork lacks a large value")
+        self._act(process, lambda p: fork.set("mine", "1"))
+        self._act(process, lambda p: p.memory.end("fork"))
 
     def end(self, process: Process) -> None:
         if self.dice.random() < 0.3:
             self._act(process, lambda p: p.memory.end(self.NAME))
             self._reopen_session(process)
 
-    ACTIONS: tuple[Callable[[History, Process], None], ...] = (set, request, retry, claim, settle, renew, intrude, register, remove, peek, follow, compact, end)
-    WEIGHTS = (12, 5, 5, 20, 14, 4, 3, 3, 5, 14, 8, 4, 1)
+    ACTIONS: tuple[Callable[[History, Process], None], ...] = (
+        set,
+        request,
+        retry,
+        claim,
+        settle,
+        renew,
+        intrude,
+        register,
+        remove,
+        peek,
+        follow,
+        compact,
+        fork,
+        end,
+    )
+    WEIGHTS = (12, 5, 5, 20, 14, 4, 3, 3, 5, 14, 8, 4, 1, 1)
 
     # --- checks -------------------------------------------------------------------------------------------------
 
@@ -596,6 +668,9 @@ class History:
             for slot in oracle.state.silo.slots.values():
                 if isinstance(slot.value, Blob):
                     _must(self.inner.get_blob(journal_id, slot.value.sha256) is not None, f"{journal_id}: a large value in use was collected")
+            past = Past(self.inner, journal_id)
+            for record in self.inner.read(journal_id, 0):
+                _must(state_hash(past.at(record.seq)) == oracle.hashes[record.seq], f"{journal_id}: entry {record.seq} is replayed to another state")
             for process in self.processes:
                 replica = process.session._replica
                 if replica.id == journal_id:
@@ -616,6 +691,11 @@ class History:
         for request in self.requests:
             if request.value is not None and len(self.oracles) == 1:
                 _must(written[request.value] <= 1, f"{request.request_id} was applied {written[request.value]} times")
+
+    def check_store(self) -> None:
+        """Doctor looks at all of it; a torn snapshot was our own doing."""
+        for finding in examine(self.inner).findings:
+            _must(not finding.damage or finding.code == "torn_snapshot", f"doctor: {finding.session}: {finding.message}")
 
 
 def run_history(seed: int, engines: int = 3, steps: int = 120, rates: Mapping[str, float] = RATES) -> Report:
