@@ -54,7 +54,7 @@ class AsyncSession:
         fresh: bool = True,
     ) -> T:
         found = self._session.peek(key)
-        if found.__class__ is Hit and ((inputs is None and not found.stale) or not fresh):
+        if found.__class__ is Hit and ((inputs is None and found.because is None) or not fresh):
             self._session._replica.touches.avoided += 1
             return cast(T, found.value)
         steps = self._session._once_steps(check_key(key), ttl_s, lease_s, timeout_s, inputs, fresh)

@@ -383,7 +383,7 @@ class GraphSession(GraphReads):
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], list[str]]:
             facts, gone = decide_prune(state.graph, state.schema, bucket, kind, now_ms)
-            return _kept(state, facts, now_ms), gone
+            return rows_kept(state, facts, now_ms), gone
 
         return Pruned(bucket, lines, self._turn(decide))
 
@@ -430,7 +430,7 @@ class GraphSession(GraphReads):
             if not ids:
                 hint = "undo takes back what mutate did; what was set is set again"
                 raise Refused(f"entry {seq} changed no rows", code="nothing_to_undo", hint=hint, seq=seq)
-            facts = _kept(state, facts, now_ms)
+            facts = rows_kept(state, facts, now_ms)
             return facts, (state.seq + 1 if facts else state.seq, ids)
 
         done, ids = self._turn(decide)
@@ -512,13 +512,23 @@ def _finished(
     return resting.finish(state, facts, now_ms=now_ms, inputs=inputs, asserted=asserted, lines=resting.lines_of(batch, minted))
 
 
-def _kept(state: SessionState, facts: list[Fact], now_ms: int) -> list[Fact]:
+def rows_kept(state: SessionState, facts: list[Fact], now_ms: int) -> list[Fact]:
     """Return facts that nobody wrote as lines with what rows rested on that lose it by them."""
     if not facts or not (state.inputs.given or any(fact.get("rel") == "derived_from" for fact in facts)):
         return facts
     from pinfold.state.resting import finish
 
     return finish(state, facts, now_ms=now_ms, checks=False)
+
+
+def rows_finished(state: SessionState, facts: list[Fact], now_ms: int, inputs: Iterable[Input] | None = None) -> list[Fact]:
+    """Return facts of rows that nobody wrote as lines with what these rest on; a relation asserted again is looked at again."""
+    derived = [fact["id"] for fact in facts if fact.get("rel") == "derived_from"]
+    if inputs is None and not derived and not state.inputs.on:
+        return facts
+    from pinfold.state.resting import finish
+
+    return finish(state, facts, now_ms=now_ms, inputs=inputs, asserted=derived)
 
 
 def check_rows(graph: Graph, facts: Iterable[Fact]) -> None:

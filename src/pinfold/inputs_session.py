@@ -226,17 +226,18 @@ class InputsSession(GraphSession):
         stack: list[tuple[int, str, str]] = [(0, name, "")]
         rests = replica.state.inputs.rests
         faults = {(dependent, cause.name): cause.what for dependent, causes in verdict.direct.items() for cause in causes}
-        while stack:
-            depth, at, above = stack.pop()
-            if len(grounds) >= WHY_ROWS:
-                left_out += 1
-                continue
-            inner = list(dict.fromkeys(rest[0] for rest in rests(at)))
-            what = faults.get((above, at), "") or ("stale" if at in verdict.causes else "")
-            grounds.append(Ground(depth, at, what, at in opened and bool(inner)))
-            if at not in opened:
-                opened.add(at)
-                stack.extend((depth + 1, below, at) for below in reversed(inner))
+        with replica.lock:
+            while stack:
+                depth, at, above = stack.pop()
+                if len(grounds) >= WHY_ROWS:
+                    left_out += 1
+                    continue
+                inner = list(dict.fromkeys(rest[0] for rest in rests(at)))
+                what = faults.get((above, at), "") or ("stale" if at in verdict.causes else "")
+                grounds.append(Ground(depth, at, what, at in opened and bool(inner)))
+                if at not in opened:
+                    opened.add(at)
+                    stack.extend((depth + 1, below, at) for below in reversed(inner))
         by = replica.state.inputs.superseded.get(name[4:], "") if name.startswith("row:") else ""
         causes = verdict.causes.get(name, ())
         return Why(name, bool(causes), told(causes, here), grounds, by, left_out)

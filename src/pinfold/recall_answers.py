@@ -252,7 +252,7 @@ def _neighbours(direct: list[_Candidate], asked: Asked, depth: int, most: int) -
         with replica.lock:
             for step in near:
                 row = graph.live(step.id, view.now_ms)
-                if not isinstance(row, Node):
+                if not isinstance(row, Node) or step.id in view.without:
                     continue
                 seed = hits[seeds[step.id]].confidence
                 score = _score(OWN_SHARE * own.get(step.id, 0.0) + SEED_SHARE * seed * step.strength)

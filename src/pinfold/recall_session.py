@@ -17,7 +17,8 @@ import msgspec
 from pinfold import limits
 from pinfold.entry import Fact
 from pinfold.errors import PinfoldError, Refused
-from pinfold.graph_session import GraphSession, check_rows
+from pinfold.graph_session import GraphSession, check_rows, rows_finished, rows_kept
+from pinfold.state.inputs import Input
 from pinfold.state.session import SessionState
 
 if TYPE_CHECKING:
@@ -198,11 +199,12 @@ class RecallSession(GraphSession):
 
         return recall_of(self._replica, self._engine)
 
-    def _write_rows(self, decide: Any, **rest: Any) -> Any:
-        """Run a turn of decide(state, now_ms) -> (facts, answer) over rows, within the limit of rows."""
+    def _write_rows(self, decide: Any, inputs: Sequence[Input] | None = None, **rest: Any) -> Any:
+        """Run a turn of decide(state, now_ms) -> (facts, answer) over rows, within the limit of rows. inputs: what they rest on."""
 
         def checked(state: SessionState, now_ms: int) -> tuple[list[Fact], Any]:
             facts, answer = decide(state, now_ms)
+            facts = rows_finished(state, facts, now_ms, inputs)
             check_rows(state.graph, facts)
             return facts, answer
 
@@ -255,7 +257,7 @@ class RecallSession(GraphSession):
         item = rows.check_item(type, label, content, metadata)
         return self._kept()._upsert(item, {}, request_id)
 
-    def _upsert(self, item: Any, more: dict[str, str], request_id: str | None = None) -> Upserted:
+    def _upsert(self, item: Any, more: dict[str, str], request_id: str | None = None, inputs: Sequence[Input] | None = None) -> Upserted:
         from pinfold.state import memory_rows as rows
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Upserted]:
@@ -265,7 +267,7 @@ class RecallSession(GraphSession):
             answer = Upserted(work.id, item.label, rows.type_of(work), created, count, len(graph.nodes) + created, len(graph.edges))
             return draft.facts(), answer
 
-        return cast(Upserted, self._write_rows(decide, request_id=request_id, answer_type=Upserted))
+        return cast(Upserted, self._write_rows(decide, inputs, request_id=request_id, answer_type=Upserted))
 
     def create_relation(
         self,
@@ -338,7 +340,7 @@ class RecallSession(GraphSession):
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], tuple[list[Gone], int]]:
             facts, answer = rows.decide_prune_links(state.graph, state.schema, threshold, now_ms)
-            return [] if dry_run else facts, answer
+            return [] if dry_run else rows_kept(state, facts, now_ms), answer
 
         gone, remaining = self._kept()._turn(decide)
         what = [{"id": row.id, "line": row.line, "why": row.why} for row in gone]
@@ -442,9 +444,18 @@ class RecallSession(GraphSession):
 
     # --- promotion ------------------------------------------------------------------------------------------------
 
-    def promote(self, key: str, value: Any = None, node_type: str = "concept", metadata: Mapping[str, Any] | None = None) -> Promoted:
+    def promote(
+        self,
+        key: str,
+        value: Any = None,
+        node_type: str = "concept",
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        inputs: Sequence[str] | None = None,
+    ) -> Promoted:
         """Keep a slot's value (or value, where given) as a long-term memory labelled key; done again, it is the same memory.
 
+        inputs: what it was made from, as `set`; slot: and row: are of this session, wherever the memory is kept.
         Raises Refused `not_found` where there is neither, `value_too_large`, `bad_value` for bytes that are no text.
         """
         from pinfold.state.value import check_key
@@ -457,14 +468,18 @@ class RecallSession(GraphSession):
             if slot is None:
                 raise Refused(f"there is no value under {key!r}", code="not_found", hint="set it first, or pass value", key=key)
             value = replica.value_of(slot.value)
-        return self._promote(key, value, node_type, metadata)
+        return self._promote(key, value, node_type, metadata, inputs)
 
-    def _promote(self, key: str, value: Any, node_type: str, metadata: Mapping[str, Any] | None) -> Promoted:
+    def _promote(self, key: str, value: Any, node_type: str, metadata: Mapping[str, Any] | None, inputs: Sequence[str] | None = None) -> Promoted:
         from pinfold.state import memory_rows as rows
 
         replica = self._replica
+        kept, rests = self._kept(), None
+        if inputs is not None:
+            away = f"session:{replica.name}/" if kept is not self else ""
+            rests = kept._marked([f"{away}{given}" if given.startswith(("slot:", "row:")) else given for given in inputs])
         item = rows.check_item(node_type, key, as_text(value), metadata)
-        done = self._kept()._upsert(item, {"from_session": replica.name, "from_seq": str(replica.state.seq)})
+        done = kept._upsert(item, {"from_session": replica.name, "from_seq": str(replica.state.seq)}, inputs=rests)
         return Promoted(done.node_id)
 
     def _promote_if_due(self, key: str, slot: Any) -> None:

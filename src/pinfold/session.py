@@ -164,7 +164,7 @@ class Session(InputsSession, RecallSession):
             if state.settings.promote_after is not None and type(found) is Slot:
                 self._promote_if_due(key, found)
         outcome = self._outcome(key, found, now_ms)
-        return outcome if not because or type(outcome) is not Hit else Hit(outcome.value, outcome.index, False, True, because)
+        return outcome if not because or type(outcome) is not Hit else Hit(outcome.value, outcome.index, False, because)
 
     def _outcome(self, key: str, found: Slot | Promise, now_ms: int) -> Hit | Pending:
         if type(found) is Slot:
@@ -580,7 +580,7 @@ class Session(InputsSession, RecallSession):
         Raises Unavailable `wait_timeout`, Refused `recursive_once`.
         """
         found = self.peek(key)
-        if found.__class__ is Hit and ((inputs is None and not found.stale) or not fresh):
+        if found.__class__ is Hit and ((inputs is None and found.because is None) or not fresh):
             self._replica.touches.avoided += 1
             return cast(T, found.value)
         return cast(T, self.once_hit(key, fn, ttl_s=ttl_s, lease_s=lease_s, timeout_s=timeout_s, inputs=inputs, fresh=fresh).value)
@@ -693,7 +693,7 @@ class Session(InputsSession, RecallSession):
                 async def run_async(*args: P.args, **kwargs: P.kwargs) -> Any:
                     called = key_of(*args, **kwargs)
                     found = self.peek(called)
-                    if found.__class__ is Hit and plain and not found.stale:
+                    if found.__class__ is Hit and plain and found.because is None:
                         self._replica.touches.avoided += 1
                         return found.value
                     return await session.once(
@@ -706,7 +706,7 @@ class Session(InputsSession, RecallSession):
             def run(*args: P.args, **kwargs: P.kwargs) -> T:
                 called = key_of(*args, **kwargs)
                 found = self.peek(called)
-                if found.__class__ is Hit and plain and not found.stale:
+                if found.__class__ is Hit and plain and found.because is None:
                     self._replica.touches.avoided += 1
                     return cast(T, found.value)
                 return self.once(called, lambda: fn(*args, **kwargs), ttl_s=ttl_s, lease_s=lease_s, inputs=rests(*args, **kwargs))

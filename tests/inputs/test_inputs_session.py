@@ -28,7 +28,7 @@ def test_a_stale_value_is_a_hit_that_says_so_and_no_hit_where_it_must_be_fresh(s
     session.set("sum", 1, inputs=["file:a.py"])
     assert session.peek("sum") == Hit(1, 0)
     Path("a.py").write_text("22")
-    assert session.peek("sum") == Hit(1, 0, False, True, ("a.py",))
+    assert session.peek("sum") == Hit(1, 0, False, ("a.py",))
     assert session.peek("sum", fresh=True) == Miss()
     assert type(session.claim("sum")) is Hit
     claim = session.claim("sum", fresh=True)

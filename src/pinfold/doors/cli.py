@@ -223,9 +223,9 @@ def show(row: Operation, result: Any, common: Common, name: str) -> None:
         return
     for field in ("value", "payload"):
         if field in result and not (field == "payload" and result.get("status") != "resolved"):
-            write_value(result[field])
             if result.get("stale"):
                 say(f"stale: {name} because {', '.join(result['because'])}")
+            write_value(result[field])
             if "next_offset" in result:
                 say(f"more: --offset {result['next_offset']} of {result['size_bytes']} bytes")
             return

@@ -80,8 +80,10 @@ def _prune(call: Call, threshold: float, dry_run: bool) -> dict[str, Any]:
     return _built(call.session.prune(threshold, dry_run))
 
 
-def _promote(call: Call, key: str, value: Any, node_type: str, metadata: dict[str, Any] | None) -> dict[str, Any]:
-    done = call.session.promote(key, value, node_type, metadata)
+def _promote(call: Call, key: str, value: Any, node_type: str, metadata: dict[str, Any] | None, inputs: list[str] | None) -> dict[str, Any]:
+    from pinfold.operations.inputs import inputs_of
+
+    done = call.session.promote(key, value, node_type, metadata, inputs=inputs_of(call, inputs))
     return {"promoted": done.promoted, "node_id": done.node_id, "nodeId": done.node_id}
 
 
@@ -318,6 +320,7 @@ ROWS = (
             Param("value", "any", "instead of the slot's", None, positional=True, told=False),
             Param("node_type", "str", "", "concept", told=False),
             _METADATA,
+            Param("inputs", "strings", "what it was made from: file:PATH, row:ID, slot:KEY", None, cli="input", repeat=True, mcp=False),
         ),
         handler=_promote,
         python="promote",

@@ -174,7 +174,7 @@ def _peek_steps(call: Call, key: str, claim: bool, lease_s: float, wait_s: float
 
 def _found(call: Call, found: Hit | Pending | Claimed | Rejected | Miss, offset: int, limit_bytes: int | None) -> dict[str, Any]:
     if isinstance(found, Hit):
-        stale = {"stale": True, "because": list(found.because)} if found.stale else {}
+        stale = {} if found.because is None else {"stale": True, "because": list(found.because)}
         return {"hit": True, **stale, **part_of(found.value, offset, limit_bytes, call.shown), "index": found.index}
     if isinstance(found, Pending):
         return {"hit": True, "status": "pending", "promise_id": found.promise_id, "lease_left_s": _s(found.lease_left_s)}

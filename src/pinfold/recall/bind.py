@@ -28,6 +28,7 @@ from pinfold.recall.static import StaticEmbedder
 from pinfold.recall.vectors import top_slots
 from pinfold.recall.walk import steps
 from pinfold.state.graph import Graph, Law, Node
+from pinfold.state.inputs import SUPERSEDED_BY
 from pinfold.state.memory_rows import INTERNAL, META, decayed, event_ms, is_kept, metadata_of
 
 if TYPE_CHECKING:
@@ -325,7 +326,7 @@ class Recall:
 
 def _live(graph: Graph, id: str, now_ms: int) -> Node | Law | None:
     row = graph.nodes.get(id) or graph.laws.get(id)
-    return None if row is None or graph.is_hidden(row, now_ms) else row
+    return None if row is None or SUPERSEDED_BY in row.keys or graph.is_hidden(row, now_ms) else row
 
 
 def _digest(text: str) -> str:

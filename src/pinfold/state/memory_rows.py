@@ -158,8 +158,8 @@ def moment_ms(moment: Any, name: str = "at") -> int | None:
 
 
 def event_ms(row: Node | Law) -> int | None:
-    """Return the event time a row names in its field `at`, None where it names none."""
-    at = row.get("at")
+    """Return the event time a row names: `at`, else since when it holds (`valid_from`); None where it names none."""
+    at = row.get("at") or row.get("valid_from")
     return parse_time(at) if at else None
 
 
