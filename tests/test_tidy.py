@@ -50,6 +50,7 @@ ROOMS = {
     "portable": "session",
     "savefile": "session",
     "steps": "session",
+    "transfer": "session",
     "journal.memory": "journal.backends",
     "journal.sqlite": "journal.backends",
     "journal.lock": "journal.backends",
