@@ -57,6 +57,7 @@ ROOMS = {
     "steps": "session",
     "doors.graphql": "operations",
     "doors.graphql_schema": "operations",
+    "transfer": "session",
     "journal.memory": "journal.backends",
     "journal.sqlite": "journal.backends",
     "journal.lock": "journal.backends",
