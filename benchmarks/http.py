@@ -7,6 +7,7 @@ Run: python -m benchmarks.http [calls]
 
 from __future__ import annotations
 
+import atexit
 import http.client
 import json
 import os
@@ -34,6 +35,7 @@ def peek(key: str) -> str:
 
 listening = socket.socket()
 listening.bind(("127.0.0.1", 0))
+listening.listen(64)
 print(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp", file=sys.stderr, flush=True)
 uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="error")).run(sockets=[listening])
 """
@@ -86,6 +88,8 @@ def bench_http(calls: int = 500) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         own = [sys.executable, "-m", "pinfold", "mcp", "--http", "--port", "0", "--rate", "0", "--store", f"sqlite:///{folder}/bench.db", "--session", "bench"]
         pinfold, bare = Peer(own), Peer([sys.executable, "-c", BARE])
+        atexit.register(pinfold.process.kill)
+        atexit.register(bare.process.kill)
         pinfold.call("set", {"key": "k", "value": "v" * 200})
         works = {
             "bare_peek": (bare, lambda: bare.call("peek", {"key": "k"})),

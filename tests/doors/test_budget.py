@@ -33,7 +33,7 @@ def big() -> Any:
         for number in range(3000):
             session.set(f"key-{number:05}-{rng.getrandbits(64):x}", "x" * 20)
         for number in range(30):
-            lines = [f'+ K{number}X [NEW:n{n}] ; goal="{rng.getrandbits(200):x} ü, ; {n}" ; about={"w" * 200}' for n in range(100)]
+            lines = [f'+ K{number}X [NEW:n{n}] ; goal="{rng.getrandbits(200):x} ü, ; {n}" ; about="{"plain words here " * 12}"' for n in range(100)]
             lines += [f"+ [NEW:n{n}] --(r{number}_{n % 50})--> [NEW:n{n - 1}]" for n in range(1, 100)]
             session.mutate("\n".join(lines))
         session.set("long", base64.b64encode(rng.randbytes(300_000)).decode())
