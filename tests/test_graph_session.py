@@ -199,7 +199,7 @@ def test_every_read_takes_at_a_seq_or_a_time() -> None:
             "pin_map": {"anchor": ["T1"]}, "walk": {"anchor": "T1"}, "neighbors": {"anchor": "T1"}, "context": {"anchor": "T1"},
             "path": {"start": "T1", "end": "M1"}, "read_get": {"ids": ["T1", "M1"]}, "read_list": {"form": "any"}, "schema": {}, "export": {"kind": "json"},
         }  # fmt: skip
-        assert {row.name for row in TABLE if any(p.name == "at" for p in row.params)} == {*asked, "session_fork"}
+        assert {row.name for row in TABLE if any(p.name == "at" for p in row.params)} == {*asked, "session_fork", "remember"}  # when it was said
         for row in TABLE:
             if row.name in asked:
                 by_seq, by_time = (run(row, Call(memory, "work"), {**asked[row.name], "at": at}) for at in (str(then), moment))

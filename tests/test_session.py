@@ -749,3 +749,33 @@ def test_the_log_tells_who_did_what_and_names_what_it_no_longer_has(timed, monke
     gone = refusal(lambda: session.log(after=1))
     assert (gone.code, gone.first_seq) == ("history_gone", 6)
     assert [row.seq for row in session.log()] == [6]
+
+
+@pytest.mark.requirement("once")
+def test_an_owner_whose_lease_lapsed_returns_what_its_successor_makes_of_the_key(session):
+    """Everyone gets one value: also the first owner, who finishes while the second is still at it."""
+    taken = []
+
+    def work():
+        session.release("k", token=session._replica.state.promises.by_key["k"].token)  # as if the lease had lapsed
+        taken.append(session.claim("k", 60))
+        threading.Timer(0.05, lambda: session.fulfil(taken[0], "the successor's")).start()
+        return "mine"
+
+    assert session.once("k", work, timeout_s=20) == "the successor's"
+    assert session.peek("k").value == "the successor's"
+
+
+@pytest.mark.requirement("once")
+def test_an_owner_whose_successor_gave_up_keeps_its_own_result_without_working_again(session):
+    runs = []
+
+    def work():
+        runs.append(1)
+        session.release("k", token=session._replica.state.promises.by_key["k"].token)
+        successor = session.claim("k", 60)
+        threading.Timer(0.05, lambda: session.release(successor)).start()
+        return "mine"
+
+    assert session.once("k", work, timeout_s=20) == "mine"
+    assert (runs, session.peek("k").value) == ([1], "mine")

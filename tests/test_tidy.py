@@ -58,6 +58,7 @@ ROOMS = {
     "doors.graphql": "operations",
     "doors.graphql_schema": "operations",
     "transfer": "session",
+    "scan": "operations",
     "journal.memory": "journal.backends",
     "journal.sqlite": "journal.backends",
     "journal.lock": "journal.backends",

@@ -615,15 +615,21 @@ class Session(InputsSession, RecallSession):
         if mark in _at_work.get():
             raise Refused(f"once({key!r}) is called from inside its own work", code="recursive_once", hint="give the inner work a key of its own")
         touches = self._replica.touches
+        made: list[Any] = []  # our own result, where another owner had taken over by the time it was there
         while True:
             found = yield Turn(lambda: self._claim(key, lease_ms, None, fresh, rests))
             if type(found) is Claimed:
-                return (yield from self._work_steps(found, mark, ttl_s, lease_s, rests))
+                done = yield from self._work_steps(found, mark, ttl_s, lease_s, rests, made)
+                if done is not None:
+                    return done
+                continue
             if type(found) is Hit:
                 touches.avoided += 1
                 return Hit(found.value, found.index, True)
             left_s = 3600.0 if deadline is None else deadline - time.monotonic()
             if left_s <= 0:
+                if made:
+                    return Hit(made[0], None)
                 raise Unavailable(f"the work on {key!r} was not done within {timeout_s:g} s", code="wait_timeout", hint="try again, or wait longer", key=key)
             outcome = yield Wait(key, until_lapse(found, left_s), fresh)
             if isinstance(outcome, BaseException):
@@ -634,22 +640,27 @@ class Session(InputsSession, RecallSession):
                 touches.joined += 1
                 return Hit(outcome.value, outcome.index, True)
 
-    def _work_steps(self, claim: Claimed, mark: tuple[int, str], ttl_s: float | None, lease_s: float, inputs: list[str | Input] | None = None) -> Steps[Hit]:
+    def _work_steps(
+        self, claim: Claimed, mark: tuple[int, str], ttl_s: float | None, lease_s: float, inputs: list[str | Input] | None, made: list[Any]
+    ) -> Steps[Hit | None]:
+        """Do the work of a claim (once: made keeps what came of it) and settle it. None where another owner is at it by now."""
         renewing = self._engine.renewer.add(lease_s / 3, lambda: self.renew(claim, lease_s))
         outer = _at_work.set(_at_work.get() | {mark})
         try:
             try:
                 noting = self._replica.state.inputs.on or inputs is not None
                 rests = (yield Turn(lambda: self._inherited(claim.key) if inputs is None else self._noted(claim.key, inputs))) if noting else None
-                value = yield Work()
+                if not made:
+                    made.append((yield Work()))
+                value = made[0]
             finally:
                 _at_work.reset(outer)
                 self._engine.renewer.remove(renewing)
             settled = yield Turn(lambda: self.fulfil(claim, value, ttl_s=ttl_s, inputs=rests))
         except Exception as error:
             if isinstance(error, Refused) and error.code in ("stale_token", "already_settled") and error.fields.get("key") == claim.key:
-                # Our lease lapsed and another owner's result stands: everyone gets the same one.
-                return Hit(error.fields["value"], None, True) if "value" in error.fields else Hit(value, None)
+                # Our lease lapsed and another took over: its result, there or still to come, is everyone's.
+                return Hit(error.fields["value"], None, True) if "value" in error.fields else None
             yield Turn(lambda error=error: self._quietly(lambda: self.reject(claim, reason_of(error), cause=error)))  # type: ignore[misc]
             raise
         except BaseException:  # interrupted or cancelled: that is this caller's affair, not the waiters'

@@ -412,8 +412,12 @@ def test_39_a_promotion_names_its_node_both_ways(graphs):
     assert done["node_id"] == done["nodeId"] and done["promoted"] is True
 
 
-def test_40_no_tool_posts_to_a_url_somebody_names():
-    assert not any({"endpoint", "url", "headers"} & {param.name for param in row.params} for row in BY_NAME.values())
+def test_40_no_tool_posts_to_a_url_somebody_names(graphs):
+    named = {row.name for row in BY_NAME.values() if {"endpoint", "url", "headers"} & {param.name for param in row.params}}
+    assert named <= {"graphql"}  # which knows PMLL's words only to refuse them
+    for argument in ({"endpoint": "http://127.0.0.1:1/"}, {"headers": {"a": "b"}}, {"cache_key": "k"}):
+        with pytest.raises(Refused):
+            call(graphs, "graphql", query="{ __typename }", **argument)
 
 
 def test_41_the_instructions_name_only_tools_that_exist():
@@ -427,7 +431,7 @@ def test_42_an_error_is_flagged_and_says_which_id_was_missing(graphs):
 
     door = Door(graphs, default_session=lambda: S)
     arguments = {"source_id": "nope", "target_id": "no", "relation": "x"}
-    text, is_error = asyncio.run(door.answer("create_relation", arguments, lambda *_: None, None))
+    text, is_error, *_ = asyncio.run(door.answer("create_relation", arguments, lambda *_: None, None))
     assert is_error and "nope" in json.loads(text)["error"]["message"]
 
 

@@ -8,21 +8,17 @@ from pinfold.errors import Refused
 from pinfold.state import outcomes
 from pinfold.state import promises as rules
 from pinfold.state.promises import PENDING, REJECTED, RESOLVED, SUPERSEDED, Promise, Promises
-from pinfold.state.silo import Recency, Silo, Slot, apply_put, set_silo_size
+from pinfold.state.session import APPLY, SessionState
+from pinfold.state.silo import Slot, apply_put, set_silo_size
 from pinfold.state.value import Blob, Json
 
 NOW = 1_000_000
 
 
-class World:
-    """Silo, promises and recency, and the facts of this test applied to them."""
-
-    def __init__(self):
-        self.silo, self.promises, self.recency = Silo(), Promises(), Recency()
+class World(SessionState):
+    """A state, and the facts of this test applied to it."""
 
     def apply(self, facts, at_ms=NOW, actor=None):
-        from pinfold.state.session import APPLY
-
         for fact in facts:
             APPLY[fact["f"]](self, fact, Entry(1, b"", at_ms, None, actor, facts))
 
