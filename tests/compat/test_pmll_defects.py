@@ -431,7 +431,7 @@ def test_42_an_error_is_flagged_and_says_which_id_was_missing(graphs):
 
     door = Door(graphs, default_session=lambda: S)
     arguments = {"source_id": "nope", "target_id": "no", "relation": "x"}
-    text, is_error, *_ = asyncio.run(door.answer("create_relation", arguments, lambda *_: None, None))
+    text, _, is_error = asyncio.run(door.answer("create_relation", arguments, lambda *_: None, None))
     assert is_error and "nope" in json.loads(text)["error"]["message"]
 
 
