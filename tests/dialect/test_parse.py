@@ -4,7 +4,7 @@ import os
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pinfold import limits
@@ -122,6 +122,8 @@ def test_a_column_inside_quotes_is_not_a_fields_column() -> None:
 
 
 @given(st.lists(st.one_of(strategies.lines(), st.text(st.characters(codec="utf-8"), max_size=40)), max_size=6))
+@example(["\r"])
+@example([" \r ", "\r"])
 @settings(max_examples=150, deadline=None)
 def test_every_line_is_an_op_or_a_problem_or_says_nothing(lines: list[str]) -> None:
     lines = [line.replace("\n", " ").removeprefix("\ufeff") for line in lines]
@@ -131,7 +133,8 @@ def test_every_line_is_an_op_or_a_problem_or_says_nothing(lines: list[str]) -> N
     said = {op.line for op in batch.ops} | {p.line for p in batch.problems}
     fences = {i for i, line in enumerate(lines, 1) if line.strip(" \t\r").startswith("```")}
     for number, line in enumerate(lines, 1):
-        text = line.strip(" \t").removesuffix("\r").strip(" \t")
+        # Behind the last line there is no LF: a CR there is a character.
+        text = line.strip(" \t") if number == len(lines) else line.removesuffix("\r").strip(" \t")
         assert (number in said) == bool(text and not text.startswith("#") and number not in fences) or number in fences
     assert len({op.line for op in batch.ops}) == len(batch.ops)
 

@@ -36,7 +36,7 @@ def format_cut(value: str, kept: int) -> str:
 
 def format_fields(fields: Mapping[str, str] | Iterable[tuple[str, str]]) -> str:
     """Return "k=v ; k=v". Empty values are absent fields and are left out."""
-    pairs = fields.items() if isinstance(fields, Mapping) else list(fields)
+    pairs = fields.items() if isinstance(fields, (dict, Mapping)) else list(fields)  # dict first: asking an ABC takes longer than all the rest
     text = " ; ".join([f"{key}={value}" for key, value in pairs if value])
     # One look at the whole instead of one at each value: nothing here could need quotes. False alarms only cost time.
     if text.isprintable() and '"' not in text and "= " not in text and "  " not in text and text[-1:] != " " and text.count(";") < max(len(pairs), 1):

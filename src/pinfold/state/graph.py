@@ -269,6 +269,7 @@ class Graph:
     # --- writing: only APPLY calls these ----------------------------------------------------------------------
 
     def _touch(self, entry: Entry) -> Mark:
+        """Return the mark of an entry, one tuple for all its rows."""
         mark = self._mark
         if mark[0] != entry.seq or mark[1] != entry.at_ms or mark[2] != entry.actor:
             mark = self._mark = (entry.seq, entry.at_ms, entry.actor)

@@ -156,12 +156,11 @@ def apply(state: SessionState, entry: Entry, entry_hash: bytes) -> None:
     """Fold one entry into state. Raises JournalCorrupt where it does not follow, NewerFormat at an unknown fact."""
     if entry.seq != state.seq + 1 or entry.prev_hash != state.hash:
         raise JournalCorrupt(f"entry {entry.seq} does not follow entry {state.seq}: the hash chain is broken", seq=entry.seq, hint="run `pinfold doctor`")
-    steps = [(APPLY.get(fact["f"]), fact) for fact in entry.facts]
-    for step, fact in steps:
-        if step is None:
-            raise NewerFormat(f"entry {entry.seq} has a fact {fact['f']!r} that this pinfold does not know", seq=entry.seq, hint="upgrade pinfold")
-    for step, fact in steps:
-        step(state, fact, entry)  # type: ignore[misc]
+    for name in {fact["f"] for fact in entry.facts}:
+        if name not in APPLY:
+            raise NewerFormat(f"entry {entry.seq} has a fact {name!r} that this pinfold does not know", seq=entry.seq, hint="upgrade pinfold")
+    for fact in entry.facts:
+        APPLY[fact["f"]](state, fact, entry)
     state.seq, state.hash = entry.seq, entry_hash
     if entry.at_ms > state.at_ms:
         state.at_ms = entry.at_ms
