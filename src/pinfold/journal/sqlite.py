@@ -190,18 +190,35 @@ class SqliteJournal:
 
     def _create_schema(self, db: sqlite3.Connection) -> None:
         with self._creating():
-            if db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
-                return  # another process was first
-            if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise ConfigurationError(f"{self.path} is somebody else's SQLite file", code="not_a_store", hint="choose another path; nothing was changed")
-            if self._file_lock.marked():
-                raise self._emptied()
+            # Where there is no flock another process may be at it too: SQLite's own lock decides who makes the schema.
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                if self._is_made(db):
+                    return
+                if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                    raise ConfigurationError(f"{self.path} is somebody else's SQLite file", code="not_a_store", hint="choose another path; nothing was changed")
+                if self._file_lock.marked():
+                    raise self._emptied()
+            finally:
+                db.execute("ROLLBACK")
             journal_mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             if journal_mode != "wal":
                 raise ConfigurationError(f"{self.path} cannot use a write-ahead log ({journal_mode})", code="no_wal", hint="keep the store on a local disk")
-            db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {STORE_FORMAT}; COMMIT;")
+            db.execute("BEGIN IMMEDIATE")
+            if self._is_made(db):
+                db.execute("ROLLBACK")
+                return
+            for statement in SCHEMA.split(";")[:-1]:
+                db.execute(statement)
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            db.execute(f"PRAGMA user_version = {STORE_FORMAT}")
+            db.execute("COMMIT")
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # from here on the file alone says what it is
             self._file_lock.mark(True)
+
+    @staticmethod
+    def _is_made(db: sqlite3.Connection) -> bool:
+        return bool(db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID)
 
     # --- reading ------------------------------------------------------------------------------------------------
 

@@ -606,14 +606,16 @@ class History:
     def fork(self, process: Process) -> None:
         """Fork the session as it is or was, look at the fork, write to it, end it."""
         hashes = self._oracle(process.session._id).hashes
-        seq = self.dice.choice([None, self.dice.randint(1, max(hashes, default=1))])
+        self.serial += 1
+        name = f"fork{self.serial}"  # nobody else's
+        wanted_seq = self.dice.choice([None, self.dice.randint(1, max(hashes, default=1))])
 
         def forked(process: Process) -> Session:
             try:
-                return process.memory.fork(self.NAME, "fork", at=seq)
+                return process.memory.fork(self.NAME, name, at=wanted_seq)
             except Refused as refused:
                 first = refused.fields.get("first_seq", 0)
-                _must(refused.code != "history_gone" or (seq is not None and seq < first), f"a fork at {seq} was refused, {first} is kept")
+                _must(refused.code != "history_gone" or (wanted_seq is not None and wanted_seq < first), f"a fork at {wanted_seq} was refused, {first} is kept")
                 raise
 
         fork = self._act(process, forked)
@@ -622,14 +624,17 @@ class History:
         self.forks += 1
         state = fork._replica.state
         source = process.memory._engine._replicas[self.NAME].id  # by now it may be another life than process.session's
-        then = Past(self.inner, source).at(state.settings.extra["fork_seq"])
+        seq = state.settings.extra["fork_seq"]
+        if self.inner.read(source, 0, 1)[0].seq > seq:
+            return  # trimmed since
+        then = Past(self.inner, source).at(seq)
         wanted = {key: slot.value for key, slot in then.silo.slots.items()}
         found = {key: slot.value for key, slot in state.silo.slots.items()}
         lost = [key for key, value in wanted.items() if key not in found and not isinstance(value, Blob)]
         _must(not lost and all(wanted.get(key) == value for key, value in found.items()), f"the fork of {seq} holds {found}, not {wanted}")
         _must(all(self.inner.get_blob(fork._id, v.sha256) is not None for v in found.values() if isinstance(v, Blob)), "a fork lacks a large value")
         self._act(process, lambda p: fork.set("mine", "1"))
-        self._act(process, lambda p: p.memory.end("fork"))
+        self._act(process, lambda p: p.memory.end(name))
 
     def end(self, process: Process) -> None:
         if self.dice.random() < 0.3:
