@@ -19,7 +19,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,22 +48,26 @@ def write(url: str, path: str, number: int, sessions: int, stop: Any) -> None:
         n = 0
         while not stop.is_set():
             n += 1
-            name = f"s{dice.randrange(sessions)}"
-            tag = f"w{number}:{n}"
-            job = f"job{n // 20}"  # everybody wants the same jobs at about the same time
-            if dice.random() < 0.7:
-                _told(told, stop, lambda: memory.session(name).set(f"k{dice.randrange(20)}", tag, request_id=tag), lambda _: ["set", name, tag])
-                continue
-            claim = _told(told, stop, lambda: memory.session(name).claim(job, 3600, request_id=f"{tag}c"), lambda c: _claim_row(name, c))
-            if isinstance(claim, Claimed):
-                _told(told, stop, lambda: memory.session(name).fulfil(claim, tag, request_id=f"{tag}f"), lambda _: ["set", name, tag])
+            name = f"s{dice.randrange(3 if dice.random() < 0.3 else sessions)}"  # some are hot
+            _write_one(memory, told, dice, name, f"w{number}:{n}", f"job{n // 20}")  # all want the same jobs at about the same time
+
+
+def _write_one(memory: Memory, told: Any, dice: random.Random, name: str, tag: str, job: str) -> None:
+    """Set a key, or claim a job and fulfil it where it was won."""
+    if dice.random() < 0.7:
+        key = f"k{dice.randrange(20)}"
+        _told(told, lambda: memory.session(name).set(key, tag, request_id=tag), lambda _: ["set", name, tag])
+        return
+    claim = _told(told, lambda: memory.session(name).claim(job, 3600, request_id=f"{tag}c"), lambda c: _claim_row(name, c))
+    if isinstance(claim, Claimed):
+        _told(told, lambda: memory.session(name).fulfil(claim, tag, request_id=f"{tag}f"), lambda _: ["set", name, tag])
 
 
 def _claim_row(name: str, claim: Any) -> list[Any] | None:
     return ["won", name, claim.key, claim.token] if isinstance(claim, Claimed) else None
 
 
-def _told(told: Any, stop: Any, run: Callable[[], Any], row: Callable[[Any], list[Any] | None]) -> Any:
+def _told(told: Any, run: Callable[[], Any], row: Callable[[Any], list[Any] | None]) -> Any:
     """Run a request, again with its request_id while the store is away; write down what was acknowledged."""
     until_s = time.monotonic() + GIVE_UP_S
     while True:
@@ -132,7 +137,7 @@ def verify(url: str, rows: list[list[Any]], sessions: int) -> dict[str, int]:
                 if fact["f"] == "slot.put":
                     written[name, fact["v"]] += 1
                 elif fact["f"] == "promise.put" and fact["s"] == "pending":
-                    claims.add((name, fact["k"], fact["n"]))
+                    claims.add((name, fact["k"], fact["t"]))
         with Memory(url, background=False) as memory:
             seen = memory.session(name).state_hash()
         assert seen == state_hash(state) == state_hash(load_state(journal, name)), f"{name}: states differ"
@@ -152,8 +157,8 @@ def verify(url: str, rows: list[list[Any]], sessions: int) -> dict[str, int]:
 
 def longest_pause(rows: list[list[Any]], sessions: set[str], since_s: float, until_s: float) -> float:
     """Return the longest time without an acknowledged write to any of these sessions."""
-    times = sorted(row[0] for row in rows if row[2] in sessions and since_s - 5 <= row[0] <= until_s)
-    return max((later - earlier for earlier, later in zip(times, times[1:], strict=False)), default=0.0)
+    times = [since_s, *sorted(row[0] for row in rows if row[2] in sessions and since_s <= row[0] <= until_s)]
+    return max((later - earlier for earlier, later in pairwise(times)), default=0.0)
 
 
 # --- breaking a cluster -------------------------------------------------------------------------------------------
@@ -222,13 +227,13 @@ def move_slot(cluster: Cluster, slot: int) -> int:
     return moved
 
 
-def break_cluster(cluster: Cluster, folder: Path, writers: int, sessions: int, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Run the whole story once; return the counts and the pauses in seconds."""
+def break_cluster(cluster: Cluster, folder: Path, writers: int, sessions: int, times: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Take primaries away so many times, in turn, and once by a stop; move as many slots. Return the counts and the pauses in seconds."""
     from redis.crc import key_slot
 
     pauses: dict[str, list[float]] = {"kill": [], "stop": [], "move": []}
     with writing(cluster.url, folder, writers, sessions) as acknowledged:
-        for number in range(rounds * 3):
+        for number in range(times):
             for how in ("kill", "stop") if number == 0 else ("kill",):
                 node = primaries(cluster)[number % cluster.primaries]
                 touched, since_s = held_by(cluster, node, sessions), time.monotonic()
@@ -298,10 +303,10 @@ def ratio(name: str, ours: Callable[[int], Any], raw: Callable[[int], Any], call
     """Return the figures of both sides, taken in turns in one run: medians of the rounds' p50 and p99, in ms, and their ratio."""
     figures: dict[str, list[float]] = {"ours50": [], "raw50": [], "ours99": [], "raw99": []}
     for each in (ours, raw):
-        timed(calls // 4, lambda n, each=each: each(-n - 1))  # type: ignore[misc]
-    for number in range(rounds):
+        timed(calls // 4, each)
+    for _ in range(rounds):
         for side, each in (("ours", ours), ("raw", raw)):
-            found = sorted(timed(calls, lambda n, each=each: each(number * calls + n)))  # type: ignore[misc]
+            found = sorted(timed(calls, each))
             figures[f"{side}50"].append(found[len(found) // 2] * 1000)
             figures[f"{side}99"].append(found[int(len(found) * 0.99)] * 1000)
     middle = {side: sorted(values)[len(values) // 2] for side, values in figures.items()}
@@ -311,12 +316,17 @@ def ratio(name: str, ours: Callable[[int], Any], raw: Callable[[int], Any], call
 
 def costs(valkey: Valkey | None, replicated: Valkey | None, postgres: Postgres | None, calls: int) -> Iterator[dict[str, Any]]:
     """Yield, for each server, an append of the journal and a `set` of a session beside the raw server doing the same."""
+    with ExitStack() as opened:
+        yield from _costs(opened, valkey, replicated, postgres, calls)
+
+
+def _costs(opened: ExitStack, valkey: Valkey | None, replicated: Valkey | None, postgres: Postgres | None, calls: int) -> Iterator[dict[str, Any]]:
     import os
 
     from pinfold.entry import GENESIS, Record, hash_of
 
     def journal_append(url: str) -> Callable[[int], Any]:
-        journal = open_journal(url)
+        journal = opened.enter_context(closing(open_journal(url)))
         last = Record(0, GENESIS, b"")
 
         def run(n: int) -> None:
@@ -329,7 +339,7 @@ def costs(valkey: Valkey | None, replicated: Valkey | None, postgres: Postgres |
         return run
 
     def session_set(url: str) -> Callable[[int], Any]:
-        session = Memory(url).session("cost-session")
+        session = opened.enter_context(Memory(url)).session("cost-session")
         return lambda n: session.set(f"k{n % 100}", "x" * 100)
 
     for server, waits in ((valkey, 0), (replicated, 1)):
@@ -337,7 +347,7 @@ def costs(valkey: Valkey | None, replicated: Valkey | None, postgres: Postgres |
             continue
         import redis
 
-        client = redis.Redis(port=server.port, protocol=2, driver_info=None)
+        client = opened.enter_context(redis.Redis(port=server.port, protocol=2, driver_info=None))
         sha = client.script_load(RAW_SCRIPT)
         seq = 0
 
@@ -357,7 +367,7 @@ def costs(valkey: Valkey | None, replicated: Valkey | None, postgres: Postgres |
     if postgres is not None:
         import psycopg
 
-        db = psycopg.connect(postgres.url, autocommit=True, prepare_threshold=None)
+        db = opened.enter_context(psycopg.connect(postgres.url, autocommit=True, prepare_threshold=None))
         db.execute("CREATE TABLE IF NOT EXISTS raw_entry (session bigint, seq bigint, hash bytea, body bytea, PRIMARY KEY (session, seq))")
         place = 0
 
@@ -431,7 +441,7 @@ def main() -> int:
             cluster = Cluster(place / "cluster")
             try:
                 (place / "c").mkdir()
-                print(json.dumps(break_cluster(cluster.start(), place / "c", options.writers, options.sessions, options.rounds, print)))
+                print(json.dumps(break_cluster(cluster.start(), place / "c", options.writers, options.sessions, 3 * options.rounds, print)))
             finally:
                 cluster.close()
         if "postgres" in options.what:

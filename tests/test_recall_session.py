@@ -405,3 +405,22 @@ def test_pins_are_left_to_their_locators(session):
     with pytest.raises(Refused) as refused:
         session.upsert_node("pin", "a", "x")
     assert refused.value.code == "pin_kind"
+
+
+def test_an_absent_weight_changes_nothing_and_flush_leaves_memories(session):
+    a, b = (session.upsert_node("concept", name, "x").node_id for name in "ab")
+    first = session.create_relation(a, b, "depends_on", 0.4)
+    again = session.create_relation(a, b, "depends_on", metadata=None)
+    assert (again.edge_id, again.weight, again.status) == (first.edge_id, 0.4, "updated")
+    assert [session.create_relation(a, b, "depends_on", weight).weight for weight in (-3, 1e6, 0.25)] == [0.0, 1.0, 0.25]
+    session.set("k", "v")
+    session.flush()
+    assert session.status().long_term["edges"] == 1
+
+
+def test_ids_of_another_session_are_not_found(memory):
+    ids = [memory.session(name).upsert_node("concept", name, "x").node_id for name in ("one", "two")]
+    memory.session("two").upsert_node("file", "f", "y")
+    with pytest.raises(Refused) as refused:
+        memory.session("one").create_relation(ids[0], "FILE1", "depends_on")
+    assert refused.value.fields["id"] == "FILE1"

@@ -535,7 +535,11 @@ def _fold(journal: Journal, journal_id: str) -> tuple[SessionState, int, int, in
 def _loaded(journal: Journal, journal_id: str, state: SessionState, snapshot_bytes: int) -> tuple[SessionState, int, int, int]:
     """Return state moved on by all entries after it, as `_load`. Raises JournalCorrupt where they do not follow."""
     snapshot_seq, tail_bytes = state.seq, 0
-    records = journal.read(journal_id, state.seq)
+    records = journal.read(journal_id, max(0, state.seq - 1))
+    if state.exists and records and records[0].seq == state.seq:
+        if records[0].hash != state.hash:
+            raise JournalCorrupt(f"session {journal_id!r}: the snapshot at {state.seq} is of another history", seq=state.seq, hint="run `pinfold doctor`")
+        records = records[1:]
     if records and records[0].seq != state.seq + 1:
         raise JournalCorrupt(
             f"session {journal_id!r}: entries {state.seq + 1} to {records[0].seq - 1} are missing", seq=state.seq + 1, hint="run `pinfold doctor`"
@@ -561,7 +565,10 @@ def compact(journal: Journal, journal_id: str, *, thorough: bool = True) -> tupl
     newest = journal.load_snapshots(journal_id, 1)
     body = encode_snapshot(state)
     if state.exists and (not newest or newest[0].seq < state.seq or (newest[0].seq == state.seq and newest[0].body != body)):
-        journal.save_snapshot(journal_id, Snapshot(state.seq, hash_of(body), body, blob_names(state)))
+        with journal.write_lock(journal_id, limits.LOCK_WAIT_S):
+            last = journal.read(journal_id, state.seq - 1, 1)
+            if last and last[0].hash == state.hash:  # nothing was erased meanwhile
+                journal.save_snapshot(journal_id, Snapshot(state.seq, hash_of(body), body, blob_names(state)))
     info = journal.info(journal_id)
     if info is not None:
         replaced_bytes = info.blob_bytes - state.silo.blob_bytes

@@ -194,9 +194,8 @@ def test_long_nonsense_takes_no_more_than_linear_time(text: str) -> None:
 @given(st.text(alphabet='ab =;"\\\t1_é\x0b', max_size=24).map(lambda text: f" ; {text}"))
 def test_the_short_way_to_read_fields_reads_what_the_careful_one_does(tail: str) -> None:
     tail = tail.rstrip(" \t")
-    short = parse._displayed_fields(tail) if '"' not in tail else None
+    short = parse._plain_fields(tail) if '"' not in tail else None
     if short is not None:
-        assert parse._plain_fields(tail) == short
         problems: list[Problem] = []
         quoted = ' ; x="1"' + tail  # a quote anywhere, and every field is read on its own
         assert parse._fields(quoted, quoted, 0, 1, problems) == ({"x": "1", **short}, ()) and not problems

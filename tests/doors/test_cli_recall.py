@@ -15,7 +15,7 @@ def test_what_is_written_by_one_command_is_found_by_the_next() -> None:
     assert run("upsert", "concept", "auth", "login by OAuth", "--metadata", '{"team": "core"}').text == "created CONCEPT1\n"
     assert run("upsert", "file", "login.py", "the handler").text == "created FILE1\n"
     assert run("relate", "CONCEPT1", "FILE1", "implements", "--weight", "0.5").text == "created E1 implements 0.5\n"
-    assert run("remember", "we ship on Fridays", "--who", "Ann", "--group", "standup", "--at", "2026-05-08").text == "remembered NOTE1\n"
+    assert run("remember", "we ship on Fridays", "--by", "Ann", "--group", "standup", "--at", "2026-05-08").text == "remembered NOTE1\n"
     for verb in ("search", "recall"):
         found = run(verb, "OAuth", "--json").json
         assert found["direct"][0]["node_id"] == "CONCEPT1" and found["low"] is False

@@ -89,6 +89,8 @@ EXAMPLES: list[tuple[str, dict[str, Any]]] = [
     ("log", {"limit": 3}),
     ("memory_status", {}),
     ("drop", {"keys": ["a"]}),
+    ("graphql", {"query": "{session{id}}"}),
+    ("graphql", {"query": "{nothing}"}),
     ("forget", {"prefix": "w"}),
     ("flush", {}),
     ("mutate", {"text": "+ TSK [NEW:a] ; goal=ship\n+ NPC [NEW:b] ; role=helper\n+ [NEW:b] --(helps)--> [NEW:a]"}),

@@ -271,8 +271,7 @@ def _fields(
     if pos == end:
         return {}, ()
     if text.find('"', pos) < 0 and end - pos < 4096:
-        tail = text[pos:]
-        plain = _displayed_fields(tail) or _plain_fields(tail)
+        plain = _plain_fields(text[pos:])
         if plain is not None:
             return plain, ()
     fields: dict[str, str] = {}
@@ -327,29 +326,10 @@ def _fields(
 
 
 @lru_cache(maxsize=4096)
-def _is_known_key(key: str) -> bool:
-    return is_key(key) is not None
-
-
-@lru_cache(maxsize=4096)
-def _are_known_keys(keys: tuple[str, ...]) -> bool:
-    return len(keys) <= limits.FIELDS_PER_ROW and all(map(is_key, keys))
-
-
-def _displayed_fields(text: str) -> dict[str, str] | None:
-    """Return the fields of a tail written exactly as it would be displayed, " ; k=v ; k=v", None for any other.
-
-    Looks at the whole a few times instead of at each field: what models copy from a pin map, at a third of the cost.
-    """
-    if text[:3] != " ; " or "= " in text or "  " in text or not text.isprintable():
-        return None
-    parts = text[3:].split(" ; ")
-    try:
-        fields = dict([part.split("=", 1) for part in parts])
-    except ValueError:
-        return None
-    count = len(parts)
-    return fields if len(fields) == count == text.count(";") and "" not in fields.values() and _are_known_keys(tuple(fields)) else None
+def _key_in(text: str) -> str | None:
+    """Return the key that stands alone in a text, blanks around it aside; None for anything else."""
+    key = text.strip(_WS)
+    return key if is_key(key) else None
 
 
 def _plain_fields(text: str) -> dict[str, str] | None:
@@ -357,13 +337,13 @@ def _plain_fields(text: str) -> dict[str, str] | None:
     fields: dict[str, str] = {}
     count = 0
     for part in text.split(";"):
-        key, equals, value = part.partition("=")
-        key = key.strip(_WS)
+        before, equals, value = part.partition("=")
         if not equals:
-            if key:
+            if before.strip(_WS):
                 return None
             continue
-        if not _is_known_key(key):
+        key = _key_in(before)
+        if key is None:
             return None
         count += 1
         fields[key] = value.strip(_WS)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 DEFAULT_TOKENS = 2_000
 ANSWER_TOKENS = 25_000
-SAFE = 0.9
-"""Tokens are estimated: an answer is held this far below its bound."""
+SAFE = 0.75
+"""Tokens are estimated, and JSON full of digits costs up to a quarter more than that: an answer is held this far below its bound."""
 
 PAGES = {
     "log": ("limit", "entries"),
@@ -88,7 +88,9 @@ def _count(result: dict[str, Any], field: str) -> int:
     """Return how much of what the size argument bounds is in a result: items, lines, bytes or tokens."""
     found = result.get(field)
     if field == "value":
-        return len(encode_json(found)) if found is not None else 0
+        from pinfold.operations.table import raw_of
+
+        return len(raw_of(found)[0]) if found is not None else 0
     if field == "text":
         return int(result.get("tokens") or str(found).count("\n") + 1)
     return len(found) if isinstance(found, list) else 0
@@ -96,13 +98,13 @@ def _count(result: dict[str, Any], field: str) -> int:
 
 def _first_part(result: dict[str, Any], most: int) -> dict[str, Any]:
     """Return a settled promise's payload in its first part; the rest is read by peek."""
-    from pinfold.operations.table import part_of
+    from pinfold.operations.table import part_of, raw_of
 
     payload = result.get("payload")
     if payload is None:
         return result
-    whole = encode_json(payload)
-    part = part_of(payload, 0, max(4, int(len(whole) * most * SAFE / max(1, tokens(whole.decode())))))
+    size = len(raw_of(payload)[0])
+    part = part_of(payload, 0, max(4, int(size * most * SAFE / max(1, tokens(encode_json(payload).decode())))))
     return {**result, "payload": part.pop("value"), **part, "hint": "peek with this key and offset=next_offset for the rest"}
 
 

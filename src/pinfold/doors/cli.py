@@ -25,6 +25,8 @@ OWN_VERBS = {
     "where": ("pinfold.doors.verbs", "the store, its file, and this folder's session"),
     "doctor": ("pinfold.doors.doctor", "check the store; says what is damaged and where"),
     "stat": ("pinfold.doors.verbs", "sizes of the store and its sessions"),
+    "copy": ("pinfold.doors.fleet", "copy sessions into another store, verified"),
+    "migrate": ("pinfold.doors.fleet", "make or bring up to date the tables of a PostgreSQL store"),
     "compact": ("pinfold.doors.verbs", "snapshot every session and drop old history"),
     "bench": ("pinfold.doors.recall", "measure recall on question sets"),
     "reembed": ("pinfold.doors.recall", "make the vectors that search lacks"),

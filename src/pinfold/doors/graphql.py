@@ -72,7 +72,8 @@ def prepare(query: str, variables: dict[str, Any] | None, operation_name: str | 
     try:
         document = parse(query, max_lexical_tokens=WORDS)
     except GraphQLError as error:
-        code = "query_too_large" if "lexical tokens" in error.message else "bad_query"
+        aborted = "Parsing aborted" in error.message
+        code = "query_too_deep" if aborted and "deeply" in error.message else "query_too_large" if aborted else "bad_query"
         raise PreparedErrors([_formatted(error, code)]) from None
     except RecursionError:
         raise PreparedErrors([too_much("the document is nested too deeply", "query_too_deep")]) from None
@@ -212,9 +213,7 @@ def _formatted(error: Any, code: str) -> dict[str, Any]:
     cause = error.original_error
     if isinstance(cause, PinfoldError):
         shape.update(shape_of(cause))
-    elif (cause is not None and type(cause).__name__ != "GraphQLError" and not isinstance(cause, (TypeError, ValueError))) or (
-        cause is not None and error.path and isinstance(cause, (TypeError, ValueError))
-    ):
+    elif cause is not None and type(cause).__name__ != "GraphQLError" and (error.path or not isinstance(cause, (TypeError, ValueError))):
         shape |= _internal(cause)
     return shape
 

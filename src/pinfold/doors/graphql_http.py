@@ -164,12 +164,12 @@ async def _entries(door: HttpDoor, request: Request, session_id: str | None, aft
                 last = entry["seq"]
                 yield entry
             while True:
-                entry = await queue.get()
-                if entry is None:
+                coming = await queue.get()
+                if coming is None:
                     raise Refused("entries were lost on the way", code="fell_behind", hint=f"subscribe again with after: {last}", after=last)
-                if entry["seq"] > last:
-                    last = entry["seq"]
-                    yield entry
+                if coming["seq"] > last:
+                    last = coming["seq"]
+                    yield coming
         finally:
             door.watch.remove(ticket)
 

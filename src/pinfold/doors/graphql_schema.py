@@ -16,11 +16,12 @@ from pinfold.errors import Refused
 from pinfold.operations.table import Call, raw_of, run, shown, whole_ms
 
 if TYPE_CHECKING:
-    from graphql import GraphQLResolveInfo as Info
     from graphql import GraphQLSchema
 
     from pinfold.session import Session
 
+Info = Any
+"""graphql-core's GraphQLResolveInfo: its context is a Request."""
 PAGE = 20
 PAGE_MAX = 500
 REQUEST_S = 10.0

@@ -63,15 +63,22 @@ def _session_here(common: Common) -> tuple[str | None, str]:
 
 
 def run_stat(words: Sequence[str]) -> int:
-    common = read_plain("stat", words, "Sizes of the store and of every journal in it.")
-    if common is None:
+    parser = Parser("stat", "[URL] [flags]", "Sizes of the store and of every journal in it; of a server, what to know about its set-up.")
+    flags, bare, _ = parser.read(words)
+    if flags.help:
+        write(parser.format_help())
         return 0
+    if len(bare) > 1:
+        parser.error(f"{bare[1]!r} is one word too many")
+    common = Common(flags)
+    common.store = bare[0] if bare else common.store
     from pinfold.journal.open import store_bytes
 
     with open_memory(common) as memory:
         infos = memory._journal.sessions()
         path = getattr(memory._journal, "path", None)
         url = memory.url
+        notes = getattr(memory._journal, "notes", [])
     rows = [
         {
             "session_id": info.name,
@@ -85,9 +92,11 @@ def run_stat(words: Sequence[str]) -> int:
     ]
     size = store_bytes(path) if path is not None else None
     if common.json:
-        write_json({"store": url, "size_bytes": size, "sessions": rows})
+        write_json({"store": url, "size_bytes": size, "notes": notes, "sessions": rows})
         return 0
     write(f"{url}: {'' if size is None else f'{size} bytes, '}{len(rows)} {'journal' if len(rows) == 1 else 'journals'}")
+    for note in notes:
+        write(f"  note: {note}")
     for row in rows:
         write(
             f"  {row['session_id']}  seq={row['seq']} entries={row['entries']} ({row['entry_bytes']} bytes)"

@@ -56,11 +56,14 @@ _abandoned: list[sqlite3.Connection] = []
 _open_journals: WeakSet[SqliteJournal] = WeakSet()
 _held_at_fork: dict[int, list[Any]] = {}
 _FORK_WAIT_S = 5.0
+_making = threading.RLock()
 
 
 def _before_fork() -> None:
     """Let no thread be inside SQLite while this one forks: the child would wait for ever for SQLite's own, global locks."""
     held = _held_at_fork[threading.get_ident()] = []
+    if _making.acquire(timeout=_FORK_WAIT_S):  # and none begins to use one that was not there a moment ago
+        held.append(_making)
     for journal in list(_open_journals):
         lock = journal._db_lock
         if lock.acquire(timeout=_FORK_WAIT_S):
@@ -97,7 +100,8 @@ class SqliteJournal:
         self._file_lock = FileLock(path + ".lock")
         self._ids: dict[str, int] = {}
         self._closed = False
-        _open_journals.add(self)
+        with _making:
+            _open_journals.add(self)
 
     # --- opening ------------------------------------------------------------------------------------------------
 
@@ -265,7 +269,7 @@ class SqliteJournal:
                     done = self._collided(error)
                 if done == 1:
                     return None
-                if self._id(self._open(), session) == known:
+                if self._rows("SELECT id FROM session WHERE name = ?", session) == [(known,)]:
                     return self._conflict(session, after)
             # The session was dropped and begun anew since: once more, under its new id.
         start = after

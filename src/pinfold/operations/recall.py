@@ -162,7 +162,7 @@ ROWS = (
         doc="Keep what was said, in order inside its group (a conversation).",
         params=(
             Param("text", "str", "what was said", positional=True, file=True),
-            Param("by", "str", "who said it: a name, user or assistant", None, cli="who"),
+            Param("by", "str", "who said it: a name, user or assistant", None),
             Param("group", "str", "the conversation it is part of", None),
             Param("at", "str", "when: an ISO time with its zone, or a date", None),
             Param("name", "str", "a label to find it by", None),

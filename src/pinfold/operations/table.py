@@ -224,6 +224,10 @@ def start(operation: Operation, call: Call, arguments: dict[str, Any]) -> Any:
                 value = [value]
             _check_kind(operation, param, value)
         filled[name] = value
+    if os.environ.get("PINFOLD_SECRETS") and operation.changes(arguments):
+        from pinfold.scan import scanner_of_environment
+
+        filled = scanner_of_environment().checked(filled)
     return operation.handler(call, **filled)
 
 

@@ -294,6 +294,8 @@ class Recall:
         return done
 
     def _is_due(self, share: int) -> bool:
+        if self._replica.journal.url == "memory://":
+            return False  # a copy in the same RAM gains nothing
         return self._index is not None and self._unsaved >= max(SAVE_CHANGED_MIN, len(self._index) // share)
 
     def _save_if_due(self) -> None:

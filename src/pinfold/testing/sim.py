@@ -605,8 +605,7 @@ class History:
 
     def fork(self, process: Process) -> None:
         """Fork the session as it is or was, look at the fork, write to it, end it."""
-        journal_id = process.session._id
-        hashes = self._oracle(journal_id).hashes
+        hashes = self._oracle(process.session._id).hashes
         seq = self.dice.choice([None, self.dice.randint(1, max(hashes, default=1))])
 
         def forked(process: Process) -> Session:
@@ -622,13 +621,13 @@ class History:
             return
         self.forks += 1
         state = fork._replica.state
-        if process.session._id == journal_id:  # no next life began meanwhile
-            now = Past(self.inner, journal_id).at(state.settings.extra["fork_seq"])
-            wanted = {key: slot.value for key, slot in now.silo.slots.items()}
-            found = {key: slot.value for key, slot in state.silo.slots.items()}
-            lost = [key for key, value in wanted.items() if key not in found and not isinstance(value, Blob)]
-            _must(not lost and all(wanted.get(key) == value for key, value in found.items()), f"the fork of {seq} holds {found}, not {wanted}")
-            _must(all(self.inner.get_blob(fork._id, v.sha256) is not None for v in found.values() if isinstance(v, Blob)), "a fork lacks a large value")
+        source = process.memory._engine._replicas[self.NAME].id  # by now it may be another life than process.session's
+        then = Past(self.inner, source).at(state.settings.extra["fork_seq"])
+        wanted = {key: slot.value for key, slot in then.silo.slots.items()}
+        found = {key: slot.value for key, slot in state.silo.slots.items()}
+        lost = [key for key, value in wanted.items() if key not in found and not isinstance(value, Blob)]
+        _must(not lost and all(wanted.get(key) == value for key, value in found.items()), f"the fork of {seq} holds {found}, not {wanted}")
+        _must(all(self.inner.get_blob(fork._id, v.sha256) is not None for v in found.values() if isinstance(v, Blob)), "a fork lacks a large value")
         self._act(process, lambda p: fork.set("mine", "1"))
         self._act(process, lambda p: p.memory.end("fork"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import partial
 
 from pinfold.entry import GENESIS, Entry, Record, encode_entry
 from pinfold.errors import Refused, Unavailable
@@ -25,7 +26,11 @@ def record_appends(recorder: Recorder, journal: Journal, tag: str, count: int, s
         records = journal.read(session, last.seq)
         last = records[-1] if records else last
         mine = encode_entry(Entry(last.seq + 1, last.hash, 1_000 + n, None, tag, [{"f": "touch", "at": n}]))
-        recorder.call(("cas", last.hash, mine.hash), lambda mine=mine: journal.append(session, last.seq, last.hash, [mine], {}) is None, Unavailable)  # type: ignore[misc]
+        recorder.call(("cas", last.hash, mine.hash), partial(_append, journal, session, last, mine), Unavailable)
+
+
+def _append(journal: Journal, session: str, last: Record, mine: Record) -> bool:
+    return journal.append(session, last.seq, last.hash, [mine], {}) is None
 
 
 def record_claims(recorder: Recorder, session: Session, who: str, count: int, *, peeks: bool = True, key: str = "job") -> None:
