@@ -21,8 +21,8 @@ _TTL = Param("ttl_s", "seconds", "forget after", None, cli="ttl", told=False)
 _LEASE = Param("lease_s", "seconds", "how long the claim lasts unrenewed", limits.LEASE_MCP_S, cli="lease", told=False)
 _WAIT = Param("wait_s", "seconds", "wait for work in flight", 0, cli="wait", told=False)
 _TOKEN = Param("token", "int", "the claim's token", None, told=False)
-_INPUTS = Param("inputs", "strings", "made from: file:PATH, row:ID, slot:KEY", None, cli="input", repeat=True)
-_FRESH = Param("fresh", "bool", "a stale value is a miss", False, told=False)
+_INPUTS = Param("inputs", "strings", "made from: file:PATH, row:ID", None, cli="input", repeat=True)
+_FRESH = Param("fresh", "bool", "a stale value is a miss", False, mcp=False)
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------
@@ -553,7 +553,7 @@ ROWS = (
             Param("error", "str", "why there is none", None, told=False),
             _TOKEN,
             Param("wait_s", "seconds", "wait until it is settled", 0, cli="wait", told=False),
-            msgspec.structs.replace(_INPUTS, told=False),
+            msgspec.structs.replace(_INPUTS, mcp=False),
             Param("ttl_s", "seconds", "forget the result after", None, cli="ttl", mcp=False),
         ),
         handler=_resolve,
