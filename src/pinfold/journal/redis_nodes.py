@@ -197,6 +197,29 @@ class Nodes:
                 self.refresh(avoid=address)
             address = self._address(slot)
 
+    def look(self, requests: Sequence[tuple[bytes, Sequence[Command]]]) -> list[list[Any] | None]:
+        """Return the replies to many requests that change nothing, (key, commands) each; all for one node go out together.
+
+        None for one that has to be asked again by `run`: its slot moved, or its node did not answer.
+        """
+        found: list[list[Any] | None] = [None] * len(requests)
+        by_node: dict[Address, list[int]] = {}
+        for place, (key, _) in enumerate(requests):
+            by_node.setdefault(self._address(key_slot(key) if self.settings.cluster else 0), []).append(place)
+        for address, places in by_node.items():
+            try:
+                replies = self.node(address).exchange([command for place in places for command in requests[place][1]])
+            except _LOST:
+                continue
+            start = 0
+            for place in places:
+                count = len(requests[place][1])
+                mine = replies[start : start + count]
+                start += count
+                if not any(isinstance(reply, BaseException) for reply in mine):
+                    found[place] = mine
+        return found
+
     def everywhere(self, *command: Any) -> list[Any]:
         """Return the reply of each primary to a command. Raises Unavailable, ConfigurationError."""
         replies: list[Any] = []
