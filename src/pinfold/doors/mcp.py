@@ -46,14 +46,30 @@ LIST_TTL_MS = 3_600_000
 class Door:
     """One server's store, default session, claims under renewal and calls that wait."""
 
-    def __init__(self, memory: Memory, *, default_session: Callable[[], str], toolset: str = "standard") -> None:
+    def __init__(self, memory: Memory, *, default_session: Callable[[], str], toolset: str = "standard", structured: bool = False) -> None:
         self.memory = memory
         self.toolset = toolset
+        self.structured = structured
         self.roots = [root for root in os.environ.get("PINFOLD_FILES", "").split(os.pathsep) if root]
         self._default_session = default_session
         self._default_id: str | None = None
         self._held: dict[tuple[str, str], object] = {}
         self._waiting: set[Any] = set()
+        self.watch: Any = None
+        self.end_streams: Callable[[], None] = _nothing
+        self.publish: Any = None
+
+    def allows(self, request: Any, session_id: str) -> bool:
+        """Return whether the caller may read a session; over stdio everybody may."""
+        return True
+
+    def default_for(self, request: Any) -> str:
+        """Return the caller's default session. Raises Refused `session_required`."""
+        return self._session_id(None)
+
+    def waiting_on(self, request_id: Any, waits: bool) -> None:
+        """Note that a request only waits for others, or no longer: it must not hold up the end of the server."""
+        (self._waiting.add if waits else self._waiting.discard)(request_id)
 
     def default_session(self) -> str:
         """Return the session of calls that name none. Raises Refused `session_required`."""
@@ -73,28 +89,42 @@ class Door:
             raise Refused(f"session_id must be a string, not {type(given).__name__}", code="bad_arguments", hint="leave it out for this project's session")
         return given
 
-    async def answer(self, name: str, arguments: dict[str, Any], report: Callable[[float, float, str], Any], request_id: Any) -> tuple[str, bool]:
-        """Return (text, whether it is an error) of a tool call. Raises KeyError for a tool that does not exist.
+    def admit(self, row: Operation, arguments: dict[str, Any], request: Any) -> tuple[Any, dict[str, Any]]:
+        """Return (the store, the arguments) a call goes on with. Raises Refused where its caller may not; over stdio everybody may."""
+        return self.memory, arguments
+
+    async def answer(
+        self, name: str, arguments: dict[str, Any], report: Callable[[float, float, str], Any], request_id: Any, request: Any = None
+    ) -> tuple[str, Any, bool]:
+        """Return (text, result, whether it is an error) of a tool call. Raises KeyError for a tool that does not exist.
 
         report(seconds waited, of, words) sends progress while the call waits for other people's work.
+        request: what the call came with, where that says who calls.
         """
+        from pinfold.doors.budget import within
         from pinfold.errors import PinfoldError
         from pinfold.operations import BY_TOOL
 
         row = BY_TOOL[name]
         try:
-            result = await self._run(row, arguments, report, request_id)
+            memory, admitted = self.admit(row, arguments, request)
+
+            async def run(given: dict[str, Any]) -> Any:
+                return await self._run(row, given, report, request_id, memory)
+
+            result = await run(admitted)
+            text, result = await within(row, admitted, result, run)
+            return text, result, False
         except PinfoldError as error:
-            return encode_json({"error": error.shape()}).decode(), True
+            return encode_json({"error": error.shape()}).decode(), None, True
         except Exception as error:  # a bug: told to the client without its insides, and to stderr with them
             import traceback
 
             traceback.print_exc(file=sys.stderr)
             shape = {"code": "internal", "message": f"{name} failed: {type(error).__name__}", "hint": "a bug in pinfold: the server's stderr has the traceback"}
-            return encode_json({"error": shape}).decode(), True
-        return (row.mcp_text(result) if row.mcp_text is not None else encode_json(result).decode()), False
+            return encode_json({"error": shape}).decode(), None, True
 
-    async def _run(self, row: Operation, arguments: dict[str, Any], report: Callable[[float, float, str], Any], request_id: Any) -> Any:
+    async def _run(self, row: Operation, arguments: dict[str, Any], report: Callable[[float, float, str], Any], request_id: Any, memory: Any = None) -> Any:
         import asyncio
 
         from pinfold.operations import Call, finish, start, waits
@@ -103,10 +133,11 @@ class Door:
         given = arguments.pop("session_id", None)
         named = None if given is None or row.store else self._session_id(given)
         actor = arguments.pop("actor", None) if row.takes_actor else None
-        call = Call(self.memory, named, default_session=lambda: self._session_id(None), roots=self.roots, actor=actor)
+        memory = self.memory if memory is None else memory
+        call = Call(memory, named, default_session=lambda: self._session_id(None), roots=self.roots, actor=actor)
         wait_s = _bounded_wait(arguments)
         changes = row.changes(arguments)
-        if not row.store and not row.slow and not changes and call.session_id in self.memory._sessions:
+        if not row.store and not row.slow and not changes and call.session_id in memory._sessions and not call.session._replica.state.inputs.given:
             result = start(row, call, arguments)
         else:
             result = await asyncio.get_running_loop().run_in_executor(None, start, row, call, arguments)
@@ -179,6 +210,10 @@ class Door:
         self._held[session.session_id, key] = self.memory._engine.renewer.add(lease_s / 3, renew)
 
 
+def _nothing() -> None:
+    pass
+
+
 def _bounded_wait(arguments: dict[str, Any]) -> float:
     """Return the seconds a call may wait, bounding them in arguments."""
     from pinfold import limits
@@ -208,8 +243,8 @@ async def _report(report: Callable[[float, float, str], Any], wait_s: float) -> 
 # --- the server ---------------------------------------------------------------------------------------------------
 
 
-def tools_of(toolset: str) -> list[Tool]:
-    """Return the tools a toolset lists, as MCP shows them."""
+def tools_of(toolset: str, structured: bool = False) -> list[Tool]:
+    """Return the tools a toolset lists, as MCP shows them; structured: with the schemas of their results."""
     from mcp_types import Tool, ToolAnnotations
 
     from pinfold.operations import listed
@@ -222,6 +257,10 @@ def tools_of(toolset: str) -> list[Tool]:
             annotations.destructive_hint = row.destructive
             annotations.idempotent_hint = row.idempotent or None
         tools.append(Tool(name=name, description=row.doc, input_schema=row.input_schema(memnet=toolset == "memnet"), annotations=annotations))
+        if structured:
+            from pinfold.doors.structured import output_schema
+
+            tools[-1].output_schema = output_schema(row)
     return tools
 
 
@@ -234,9 +273,10 @@ def build_server(door: Door) -> Server[Any]:
 
     from pinfold import __version__
     from pinfold.doors import resources
+    from pinfold.doors.surface import extend
     from pinfold.errors import PinfoldError
 
-    listing = ListToolsResult(tools=tools_of(door.toolset))
+    listing = ListToolsResult(tools=tools_of(door.toolset, door.structured))
     templates = ListResourceTemplatesResult.model_validate({"resourceTemplates": resources.templates()})
 
     async def list_tools(ctx: Any, params: Any) -> Any:
@@ -244,10 +284,11 @@ def build_server(door: Door) -> Server[Any]:
 
     async def call_tool(ctx: Any, params: Any) -> Any:
         try:
-            text, is_error = await door.answer(params.name, params.arguments or {}, ctx.session.report_progress, ctx.request_id)
+            text, result, is_error = await door.answer(params.name, params.arguments or {}, ctx.session.report_progress, ctx.request_id, ctx.request)
         except KeyError:
             raise MCPError(code=INVALID_PARAMS, message=_unknown(params.name)) from None
-        return {"resultType": "complete", "content": [{"type": "text", "text": text}], "isError": is_error}  # older eras drop resultType
+        answer = {"resultType": "complete", "content": [{"type": "text", "text": text}], "isError": is_error}  # older eras drop resultType
+        return answer if result is None or not door.structured else {**answer, "structuredContent": result}
 
     async def list_resources(ctx: Any, params: Any) -> Any:
         try:
@@ -268,7 +309,7 @@ def build_server(door: Door) -> Server[Any]:
         return ReadResourceResult.model_validate({"contents": [{"uri": uri, "mimeType": mime_type, "text": text}]})
 
     forever = CacheHint(ttl_ms=LIST_TTL_MS, scope="public")
-    return Server(
+    server: Server[Any] = Server(
         "pinfold",
         version=__version__,
         instructions=INSTRUCTIONS,
@@ -279,6 +320,8 @@ def build_server(door: Door) -> Server[Any]:
         on_list_resource_templates=list_templates,
         on_read_resource=read_resource,
     )
+    extend(server, door)
+    return server
 
 
 def _unknown(name: str) -> str:
@@ -294,18 +337,24 @@ def _unknown(name: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Serve MCP over stdin and stdout until stdin closes. Return the exit status."""
+    """Serve MCP over stdin and stdout until stdin closes, or over HTTP until a signal. Return the exit status."""
     import argparse
 
-    parser = argparse.ArgumentParser(prog="pinfold mcp", description="Serve this store to an MCP client over stdin and stdout.")
+    from pinfold.doors.http_options import add_http_arguments, print_new_token
+
+    parser = argparse.ArgumentParser(prog="pinfold mcp", description="Serve this store to MCP clients: over stdin and stdout, or over HTTP.")
     parser.add_argument(
         "--tools", choices=("standard", "core", "all", "pmll", "memnet"), default="standard", help="which tools to list; every tool can be called"
     )
+    parser.add_argument("--structured", choices=("on", "off"), default="off", help="send results as structured content too, with output schemas")
+    add_http_arguments(parser)
     parser.add_argument("--store", metavar="URL", help="default: $PINFOLD_STORE, else the user's data folder")
     parser.add_argument("--session", metavar="ID", help="session of calls that name none; default: $PINFOLD_SESSION, else this project's")
     parser.add_argument("--actor", metavar="NAME", help="who writes, for the log; default: $PINFOLD_ACTOR")
     options = parser.parse_args(argv)
-    wire = Wire.take()  # before anything else is loaded: from here on stdout is the protocol's alone
+    if options.new_token is not None:
+        return print_new_token(options)
+    wire = None if options.http else Wire.take()  # before anything else is loaded: from here on stdout is the protocol's alone
     try:
         return _serve(options, wire)
     except ModuleNotFoundError as error:
@@ -315,7 +364,7 @@ def main(argv: list[str]) -> int:
         return 2
 
 
-def _serve(options: Any, wire: Wire) -> int:
+def _serve(options: Any, wire: Wire | None) -> int:
     import gc
 
     gc.disable()  # importing makes much and frees nothing
@@ -341,7 +390,15 @@ def _serve(options: Any, wire: Wire) -> int:
 
         return default_session()
 
-    door = Door(memory, default_session=default_session, toolset=options.tools)
+    if wire is None:
+        from pinfold.doors.http import serve_http
+
+        gc.enable()
+        try:
+            return serve_http(memory, options, default_session)
+        finally:
+            _close(memory)
+    door = Door(memory, default_session=default_session, toolset=options.tools, structured=options.structured == "on")
     server = build_server(door)
     workers = ThreadPoolExecutor(WORKERS, "pinfold-mcp")
     gc.enable()

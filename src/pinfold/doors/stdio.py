@@ -233,7 +233,10 @@ async def serve(server: Server[Any], wire: Wire, waiting: Callable[[Any], bool],
                     unanswered.add(message.id)
                 elif message.method == "notifications/cancelled":
                     answered((message.params or {}).get("requestId"))
-            inbox.send_nowait(SessionMessage(message))
+            try:
+                inbox.send_nowait(SessionMessage(message))
+            except anyio.ClosedResourceError:  # it came after the end: nobody answers any more
+                return
         if len(unanswered) >= OPEN_CALLS and busy() >= OPEN_CALLS:
             room.clear()
 

@@ -24,6 +24,11 @@ from pinfold.errors import Busy, ConfigurationError, JournalCorrupt, NewerFormat
 from pinfold.journal.base import Conflict, SessionInfo, Snapshot
 from pinfold.journal.lock import FileLock
 
+try:
+    from _weakrefset import WeakSet  # which threading has loaded; weakref itself is not needed
+except ImportError:
+    from weakref import WeakSet
+
 APPLICATION_ID = 0x50464C44
 STORE_FORMAT = 1
 
@@ -48,6 +53,33 @@ _abandoned: list[sqlite3.Connection] = []
 """Connections inherited over a fork: closing one in the child could run a checkpoint on the parent's locks."""
 
 
+_open_journals: WeakSet[SqliteJournal] = WeakSet()
+_held_at_fork: dict[int, list[Any]] = {}
+_FORK_WAIT_S = 5.0
+_making = threading.RLock()
+
+
+def _before_fork() -> None:
+    """Let no thread be inside SQLite while this one forks: the child would wait for ever for SQLite's own, global locks."""
+    held = _held_at_fork[threading.get_ident()] = []
+    if _making.acquire(timeout=_FORK_WAIT_S):  # and none begins to use one that was not there a moment ago
+        held.append(_making)
+    for journal in list(_open_journals):
+        lock = journal._db_lock
+        if lock.acquire(timeout=_FORK_WAIT_S):
+            held.append(lock)
+
+
+def _after_fork() -> None:
+    """In parent and child, where the thread that forked goes on: let go."""
+    for lock in _held_at_fork.pop(threading.get_ident(), []):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+
 class SqliteJournal:
     """A store in one SQLite file. Threads, processes and forks may share it."""
 
@@ -68,6 +100,8 @@ class SqliteJournal:
         self._file_lock = FileLock(path + ".lock")
         self._ids: dict[str, int] = {}
         self._closed = False
+        with _making:
+            _open_journals.add(self)
 
     # --- opening ------------------------------------------------------------------------------------------------
 
@@ -233,7 +267,11 @@ class SqliteJournal:
                     done = self._open().execute(_APPEND, (known, record.seq, record.hash, record.body, after, after_hash)).rowcount
                 except sqlite3.Error as error:
                     done = self._collided(error)
-            return None if done == 1 else self._conflict(session, after)
+                if done == 1:
+                    return None
+                if self._rows("SELECT id FROM session WHERE name = ?", session) == [(known,)]:
+                    return self._conflict(session, after)
+            # The session was dropped and begun anew since: once more, under its new id.
         start = after
         with _Transaction(self) as db:
             known = self._id(db, session) or db.execute("INSERT INTO session (name) VALUES (?)", (session,)).lastrowid or 0
