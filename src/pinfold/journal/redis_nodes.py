@@ -321,12 +321,8 @@ class Nodes:
             raise Unavailable(
                 f"the server of {url} cannot write to its disk and refuses writes", code="disk_full", hint="free its disk", maybe_applied=doubtful
             ) from answer
-        if isinstance(answer, failures.AuthenticationError):
+        if isinstance(answer, failures.AuthenticationError | failures.NoPermissionError):
             raise self._wrong_password(answer) from answer
-        if isinstance(answer, failures.NoPermissionError):
-            raise ConfigurationError(
-                f"the user of {url} may not do this: {text}", code="no_permission", hint="docs/design/fleet.md lists the commands"
-            ) from answer
         if kind == "READONLY" and not self.settings.cluster:
             raise Unavailable(
                 f"the server of {url} is a read-only replica; nothing was written", code="read_only", hint="use the primary's URL", maybe_applied=doubtful
@@ -342,6 +338,10 @@ class Nodes:
         raise Unavailable(f"the server of {url} answered {text}", code="server_error", hint="look at the server's log", maybe_applied=doubtful) from answer
 
     def _wrong_password(self, error: BaseException) -> ConfigurationError:
+        if isinstance(error, failures.NoPermissionError):
+            return ConfigurationError(
+                f"the user of {self.settings.url} may not do this: {error}", code="no_permission", hint="docs/design/fleet.md lists the commands"
+            )
         return ConfigurationError(
             f"the server of {self.settings.url} does not let us in: {error}", code="wrong_password", hint="write redis://user:password@host:port"
         )
