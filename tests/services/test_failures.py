@@ -139,6 +139,27 @@ def test_redis_a_wrong_or_missing_password_is_named(valkeys):
         assert memory.session("work").set("a", "1").index == 0
 
 
+def test_redis_the_least_privileges_of_the_page_are_enough_and_less_is_named(valkeys):
+    server = valkeys()
+    page = (Path(__file__).parents[2] / "docs" / "design" / "fleet.md").read_text(encoding="utf-8")
+    words = page.partition("ACL SETUSER ")[2].partition("\n")[0].split()
+    server.ask("ACL", "SETUSER", *words)
+    with Memory(f"redis://pinfold_app:password@127.0.0.1:{server.port}") as memory:
+        session = memory.session("work")
+        session.set("a", "1")
+        session.set("large", bytes(100_000))
+        session._replica.compact()
+        session.forget("large")
+        assert session.wait("a", 1).value == "1"
+        memory.end("work")
+        memory.compact()
+    server.ask("ACL", "SETUSER", *words, "-@scripting")
+    with Memory(f"redis://pinfold_app:password@127.0.0.1:{server.port}") as memory:
+        with pytest.raises(ConfigurationError) as error:
+            memory.session("other").set("a", "1")
+        assert error.value.code == "no_permission"
+
+
 def test_redis_an_old_server_a_newer_store_and_a_cluster_by_a_plain_url_are_named(redis_url, valkey, cluster, monkeypatch):
     from pinfold.journal import redis as module
 

@@ -438,7 +438,15 @@ class RedisJournal:
     # --- sessions -----------------------------------------------------------------------------------------------
 
     def sessions(self) -> list[SessionInfo]:
-        return [info for name in self._names() if (info := self.info(name)) is not None]
+        names, infos = self._names(), []
+        for start in range(0, len(names), PAGE):
+            some = names[start : start + PAGE]
+            replies = self._nodes.look([(self._of(name).head, self._info_commands(name)) for name in some])
+            for name, reply in zip(some, replies, strict=True):
+                info = self.info(name) if reply is None else _info_of(name, *reply)
+                if info is not None:
+                    infos.append(info)
+        return infos
 
     def _names(self) -> list[str]:
         if not self._ready:
@@ -461,13 +469,11 @@ class RedisJournal:
         return [name if number == b"1" else f"{name}@{number.decode()}" for number in numbers]
 
     def info(self, session: str) -> SessionInfo | None:
+        return _info_of(session, *self._nodes.run(self._of(session).head, self._info_commands(session)))
+
+    def _info_commands(self, session: str) -> list[Command]:
         keys = self._of(session)
-        commands: list[Command] = [("HMGET", keys.head, "s", "n", "p", "q"), ("XLEN", keys.stream), ("XRANGE", keys.stream, "-", "+", "COUNT", 1)]
-        head, entries, first = self._nodes.run(keys.head, commands)
-        if head[0] is None:
-            return None
-        before = int(first[0][1][7]) if first else 0
-        return SessionInfo(session, int(head[0]), entries, int(head[1]) - before, *(int(size or 0) for size in head[2:]))
+        return [("HMGET", keys.head, "s", "n", "p", "q"), ("XLEN", keys.stream), ("XRANGE", keys.stream, "-", "+", "COUNT", 1)]
 
     def drop(self, session: str) -> None:
         keys = self._of(session)
@@ -487,6 +493,13 @@ class RedisJournal:
 
     def close(self) -> None:
         self._nodes.close()
+
+
+def _info_of(session: str, head: list[Any], entries: int, first: list[Any]) -> SessionInfo | None:
+    if head[0] is None:
+        return None
+    before = int(first[0][1][7]) if first else 0
+    return SessionInfo(session, int(head[0]), entries, int(head[1]) - before, *(int(size or 0) for size in head[2:]))
 
 
 def _records(rows: Sequence[Any]) -> list[Record]:

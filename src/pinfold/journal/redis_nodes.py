@@ -197,6 +197,29 @@ class Nodes:
                 self.refresh(avoid=address)
             address = self._address(slot)
 
+    def look(self, requests: Sequence[tuple[bytes, Sequence[Command]]]) -> list[list[Any] | None]:
+        """Return the replies to many requests that change nothing, (key, commands) each; all for one node go out together.
+
+        None for one that has to be asked again by `run`: its slot moved, or its node did not answer.
+        """
+        found: list[list[Any] | None] = [None] * len(requests)
+        by_node: dict[Address, list[int]] = {}
+        for place, (key, _) in enumerate(requests):
+            by_node.setdefault(self._address(key_slot(key) if self.settings.cluster else 0), []).append(place)
+        for address, places in by_node.items():
+            try:
+                replies = self.node(address).exchange([command for place in places for command in requests[place][1]])
+            except _LOST:
+                continue
+            start = 0
+            for place in places:
+                count = len(requests[place][1])
+                mine = replies[start : start + count]
+                start += count
+                if not any(isinstance(reply, BaseException) for reply in mine):
+                    found[place] = mine
+        return found
+
     def everywhere(self, *command: Any) -> list[Any]:
         """Return the reply of each primary to a command. Raises Unavailable, ConfigurationError."""
         replies: list[Any] = []
@@ -298,12 +321,8 @@ class Nodes:
             raise Unavailable(
                 f"the server of {url} cannot write to its disk and refuses writes", code="disk_full", hint="free its disk", maybe_applied=doubtful
             ) from answer
-        if isinstance(answer, failures.AuthenticationError):
+        if isinstance(answer, failures.AuthenticationError | failures.NoPermissionError):
             raise self._wrong_password(answer) from answer
-        if isinstance(answer, failures.NoPermissionError):
-            raise ConfigurationError(
-                f"the user of {url} may not do this: {text}", code="no_permission", hint="docs/design/fleet.md lists the commands"
-            ) from answer
         if kind == "READONLY" and not self.settings.cluster:
             raise Unavailable(
                 f"the server of {url} is a read-only replica; nothing was written", code="read_only", hint="use the primary's URL", maybe_applied=doubtful
@@ -319,6 +338,10 @@ class Nodes:
         raise Unavailable(f"the server of {url} answered {text}", code="server_error", hint="look at the server's log", maybe_applied=doubtful) from answer
 
     def _wrong_password(self, error: BaseException) -> ConfigurationError:
+        if isinstance(error, failures.NoPermissionError):
+            return ConfigurationError(
+                f"the user of {self.settings.url} may not do this: {error}", code="no_permission", hint="docs/design/fleet.md lists the commands"
+            )
         return ConfigurationError(
             f"the server of {self.settings.url} does not let us in: {error}", code="wrong_password", hint="write redis://user:password@host:port"
         )
