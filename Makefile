@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench soak smoke docs clean
+.PHONY: demo test test-services check bench soak smoke docs clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "pinfold needs Python 3.11 or newer: make PYTHON=python3.11 …"; exit 1; }
@@ -15,8 +15,12 @@ $(READY): pyproject.toml
 demo: $(READY)          ## eight workers, one store: nothing is done twice
 	@$(BIN)/pinfold demo
 
-test: $(READY)          ## the whole test suite
-	@$(BIN)/python -m pytest
+test: $(READY)          ## the test suite, but for servers and peers
+	@$(BIN)/python -m pytest -m "not services and not peer"
+	@echo "left out: tests with real servers and with peers from PyPI (make test-services)"
+
+test-services: $(READY) ## real Valkey, Redis Cluster and PostgreSQL servers from wheels; peers in venvs of their own
+	@$(BIN)/python -m pytest -m "services or peer"
 
 check: $(READY)         ## lint and types
 	@$(BIN)/ruff check .

@@ -14,8 +14,11 @@ from pathlib import Path
 
 import benchmarks.harness as harness
 import pinfold
-from benchmarks.peers import PMLL, Peer, PeerMissing
-from benchmarks.silo import BENCHES, Bench
+from benchmarks import graph, silo
+from benchmarks.peers import MEMNET, PMLL, Peer, PeerMissing
+from benchmarks.silo import Bench
+
+BENCHES = {**silo.BENCHES, **graph.BENCHES}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="JSON on stdout instead of a Markdown table")
     parser.add_argument("--repeats", type=int, default=7, help="rounds per comparison (default: 7)")
     parser.add_argument("--small", action="store_true", help="a hundredth of the work: to see that it runs, not for figures")
+    parser.add_argument("--million", action="store_true", help="reads at 1,000,000 nodes too: some minutes and 2 GB")
     parser.add_argument("--no-peers", action="store_true", help="install and run no peers")
     parser.add_argument("--cpu", action="store_true", help="in-process figures in CPU time, where other programs compete for the cores")
     options = parser.parse_args(arguments)
@@ -42,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="pinfold-bench-") as folder:
         about = {**harness.machine(folder), "pinfold": pinfold.__version__}
         try:
-            _run(table, Path(folder), options.names or list(BENCHES), options.small, not options.no_peers, about)
+            _run(table, Path(folder), options.names or list(BENCHES), options, about)
         except harness.WrongAnswer as wrong:
             harness.say(f"WRONG: {wrong}")
             return 1
@@ -53,22 +57,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run(table: harness.Table, folder: Path, names: Sequence[str], small: bool, peers: bool, about: dict[str, object]) -> None:
+def _run(table: harness.Table, folder: Path, names: Sequence[str], options: argparse.Namespace, about: dict[str, object]) -> None:
     with contextlib.ExitStack() as stack:
-        peer = None
-        if peers:
-            try:
-                peer = stack.enter_context(Peer(PMLL, "peer_pmll.py", str(folder)))
-                peer.ask("check")
-                about["peer"] = peer.name
-            except PeerMissing as missing:
-                peer = None
-                table.note("peers", f"left out: {missing}")
-                harness.say(str(missing))
+        peers: dict[str, Peer | None] = {}
+        shared: dict[str, object] = {}
+
+        def peer(package: tuple[str, str], script: str) -> Peer | None:
+            """Start a peer when it is first wanted; where it cannot run, its rows are left out."""
+            name = " ".join(package)
+            if name not in peers and not options.no_peers:
+                try:
+                    peers[name] = stack.enter_context(Peer(package, script, str(folder)))
+                    about["peers"] = ", ".join(sorted(peers))
+                except PeerMissing as missing:
+                    peers[name] = None
+                    table.note("peers", f"left out: {missing}")
+                    harness.say(str(missing))
+            return peers.get(name)
+
         for name in names:
             own = folder / name
             own.mkdir()
-            BENCHES[name](Bench(table, own, peer, small))
+            pmll = peer(PMLL, "peer_pmll.py") if name in silo.BENCHES else None
+            BENCHES[name](Bench(table, own, pmll, options.small, options.million, lambda: peer(MEMNET, "peer_memnet.py"), shared))
 
 
 if __name__ == "__main__":

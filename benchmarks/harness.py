@@ -141,6 +141,16 @@ def us_per_item(call: Callable[[Any], object], items: Iterable[Any]) -> float:
     return (clock() - began) / len(items) * 1e6
 
 
+def median_ms(call: Callable[[Any], object], items: Iterable[Any]) -> float:
+    """Return the median of milliseconds per call, one call for each item."""
+    clock, took = per_call_clock, []
+    for item in items:
+        began = clock()
+        call(item)
+        took.append(clock() - began)
+    return statistics.median(took) * 1000
+
+
 def machine(folder: str | None = None) -> dict[str, Any]:
     """Return what figures depend on: processor, load, versions, and how long this disk takes for an fsync."""
     load = os.getloadavg() if hasattr(os, "getloadavg") else ()
@@ -179,6 +189,15 @@ def fsync_ms(folder: str | None = None, count: int = 20) -> float:
             os.fsync(file.fileno())
             took.append(time.perf_counter() - began)
     return statistics.median(took) * 1000
+
+
+def rss_kib() -> int:
+    """Return the memory of this process that is in RAM, in KiB; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith("VmRSS:")), 0)
+    except OSError:
+        return 0
 
 
 def figure(value: float) -> str:

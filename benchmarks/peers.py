@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("PINFOLD_PEERS") or ROOT / ".peers")
 
 PMLL = ("pmll-memory-mcp", "2.0.4")
+MEMNET = ("memnet-llm", "0.3.2")
 
 
 class PeerMissing(Exception):

@@ -26,12 +26,18 @@ CALLS = 20_000
 
 @dataclass
 class Bench:
-    """What a bench may use: the table to report to, an empty folder of its own, the peer if there is one."""
+    """What a bench may use: the table to report to, an empty folder of its own, the peers if they are wanted.
+
+    memnet starts its peer when first called. shared: what benches of one run leave for the next.
+    """
 
     table: Table
     folder: Path
     peer: Peer | None = None
     small: bool = False
+    million: bool = False
+    memnet: Callable[[], Peer | None] = lambda: None
+    shared: dict[str, Any] = field(default_factory=dict)
     _stores: Iterator[int] = field(default_factory=count)
 
     def calls(self, wanted: int) -> int:

@@ -25,6 +25,9 @@ cmp value got || fail "a value did not come out as it went in"
 [ "$("$pinfold" once work -- echo again)" = "done" ] || fail "once ran twice"
 "$pinfold" peek nothing --fail-on-miss 2> /dev/null && fail "a miss did not fail when asked to"
 "$pinfold" doctor > /dev/null || fail "doctor found damage"
+"$pinfold" examples map > map.txt && "$pinfold" session open town --map-file map.txt > /dev/null || fail "the bundled map does not open a session"
+"$pinfold" examples workflow | "$pinfold" add --session town - > /dev/null || fail "the bundled lines are not accepted"
+"$pinfold" query pin-map mara --session town | grep -q 'drinks_at' || fail "the pin map lacks an edge"
 
 "$work/venv/bin/python" -X importtime -m pinfold peek key 2> imports > /dev/null
 for module in asyncio logging dataclasses numpy inspect; do

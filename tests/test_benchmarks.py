@@ -13,7 +13,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import benchmarks.__main__ as command
-from benchmarks import harness, peers, silo
+from benchmarks import budget, graph, harness, peers, silo
+
+exactly = pytest.mark.filterwarnings("ignore:open_binary is deprecated")
+"""For tests that count exact tokens: the counter's own import warns."""
 
 
 def honest(figure: float = 1.0, name: str = "honest") -> harness.Side:
@@ -101,7 +104,7 @@ def test_figures_are_told_as_a_table_and_as_json() -> None:
 def test_the_command_lists_its_benches_and_refuses_unknown_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--list"]) == 0
     listed = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in listed] == list(silo.BENCHES)
+    assert [line.split()[0] for line in listed] == list(command.BENCHES)
     assert all(len(line.split()) > 1 for line in listed)
     with pytest.raises(SystemExit, match="2"):
         command.main(["nothing"])
@@ -122,3 +125,44 @@ def test_a_peer_that_cannot_be_installed_is_named(tmp_path: Path, monkeypatch: p
 
     with pytest.raises(peers.PeerMissing, match="some-peer==1.0 could not be installed: no network"):
         peers.install("some-peer", "1.0", tmp_path)
+
+
+@exactly
+def test_graph_benches_run_small_without_peers() -> None:
+    assert command.main(["update", "opening", "shape", "--small", "--repeats", "1", "--no-peers", "--json"]) == 0
+
+
+def test_a_graph_bench_catches_a_session_that_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph.Session, "mutate", lambda self, text: None)
+
+    with pytest.raises(harness.WrongAnswer):
+        graph.rates(silo.Bench(harness.Table(repeats=1), tmp_path, small=True))
+
+
+# --- accuracy under budget: ours alone ------------------------------------------------------------------------------
+
+
+@exactly
+def test_a_pin_map_of_800_tokens_holds_what_answers_two_hundred_questions() -> None:
+    table = harness.Table()
+    budget.accuracy(table, None, budgets=(800,))
+
+    found = {row.side: row.median for row in table.rows if row.bench == "all 200 questions, 800 tokens"}
+    assert found["pinfold pin map"] >= 0.95
+    assert found["dump, cut"] < 0.5
+
+
+def test_the_rows_a_question_needs_follow_from_its_form_alone() -> None:
+    text = budget.Text("story", ["+ PER [A] ; name=a\n+ PER [B]\n+ SEC [S] ; what=s\n+ [A] --(knows)--> [S]\n+ [B] --(knows)--> [S]\n+ [A] --(trusts)--> [B]"])
+
+    assert text.on_ways("A", (("knows", "<knows"),)) == {"A", "S", "B", "E1", "E2"}
+    assert text.on_ways("A", (("knows", "lives_in"),)) == frozenset()
+    assert budget.rows_in(text, 'PER [A] ; name="a"…+9\nPER [B]\nE9 [B] --(knows)--> [S]') == {"B", "E2"}
+
+
+@exactly
+def test_a_delta_each_turn_costs_a_quarter_of_the_pin_map_and_a_thirtieth_of_the_dump() -> None:
+    spent = {name: sum(runs[1:]) for name, runs in budget.task().items()}
+
+    assert spent["since"] <= 0.25 * spent["pin map"]
+    assert spent["since"] <= 0.03 * spent["dump"]

@@ -233,6 +233,21 @@ def test_a_snapshot_that_lies_about_its_entries_is_dropped(path):
         assert memory.session("hurt").keys() == [f"k{n}" for n in range(10)]
 
 
+def test_a_fork_of_the_very_beginning_is_whole(tmp_path):
+    path = str(tmp_path / "store.db")
+    with Memory(f"sqlite:///{path}") as memory:
+        memory.session("s").set("a", "1")
+        memory.fork("s", "f").set("b", "2")
+        memory.compact()
+        memory.session("f").set("c", "3")
+        memory.compact()
+        report = examine(memory._journal)
+        assert report.ok, report.findings
+        assert memory.session("f").at(1) and memory.session("f").keys() == ["a", "b", "c"]
+    with pytest.raises(Refused):
+        repair(path, NOW)
+
+
 def test_a_store_in_use_is_not_repaired(path, monkeypatch):
     monkeypatch.setattr("pinfold.limits.LOCK_WAIT_S", 0.05)
     flip_a_bit_of_an_entry(path)

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import pytest
 
-from pinfold import Memory, Miss, Refused, limits
+from pinfold import Memory, Miss, Refused, engine, limits
 from pinfold.entry import decode_entry
 from pinfold.history import Past
 from pinfold.journal.memory import MemoryJournal
@@ -116,7 +116,6 @@ def test_history_is_kept_for_thirty_days_and_trimmed_once_a_day(memory, clock):
 
 def test_trimming_waits_until_enough_would_go(memory, small, monkeypatch):
     folds = []
-    from pinfold import engine
 
     fold = engine._base
     monkeypatch.setattr(engine, "_base", lambda *rest: folds.append(1) or fold(*rest))
@@ -250,6 +249,38 @@ def test_a_fork_of_a_past_whose_large_value_is_gone_has_a_miss_there(memory, sma
     assert fork.set("k", "new").index == 2
 
 
+def test_a_fork_of_a_session_that_is_erased_meanwhile_is_of_one_history(memory, monkeypatch):
+    session = memory.session("s")
+    session.set("secret", "s3cret")
+    session.set("b", "2")
+    at = Past.at
+
+    def erased_meanwhile(self, seq):
+        state = at(self, seq)
+        monkeypatch.setattr(Past, "at", at)
+        session.forget("secret", erase=True)
+        return state
+
+    monkeypatch.setattr(Past, "at", erased_meanwhile)
+    fork = memory.fork("s", "f", at=2)
+    assert fork.peek("secret").value == ""  # as the rewritten history has it
+    fork.set("c", "3")
+    assert fork.keys() == ["secret", "b", "c"]
+
+
+def test_a_fork_at_the_last_entry_that_went_names_the_first_that_is_kept(memory, small):
+    session = memory.session("s")
+    for n in range(200):
+        session.set("k", f"v{n}")
+        if n % 20 == 0:
+            memory.compact()
+    first = retained(memory)[0]
+    with pytest.raises(Refused) as refused:
+        memory.fork("s", "f", at=first - 1)
+    assert (refused.value.code, refused.value.fields["first_seq"]) == ("history_gone", first)
+    assert memory.fork("s", "f", at=first).peek("k").value == f"v{first - 1}"
+
+
 def test_trimmed_history_keeps_the_large_values_that_are_still_there(memory, small, clock):
     session = memory.session("s")
     session.set("old", large(0))
@@ -306,3 +337,96 @@ def test_the_file_and_the_history_stay_bounded_over_many_overwrites(tmp_path, mo
         assert state_hash(Past(memory._journal, "s").at(8_000)) == hashes
         Past(memory._journal, "s").at(memory._journal.read("s", 0, 1)[0].seq)
     assert max(sizes[3:]) <= sizes[2] * 1.3, sizes
+
+
+# --- erasing beside compaction --------------------------------------------------------------------------------------
+
+
+def test_a_compaction_that_an_erasure_overtakes_saves_no_snapshot_of_the_old_history(memory, monkeypatch):
+    session = memory.session("s")
+    session.set("secret", "s3cret")
+    session.set("b", "2")
+    load_state = engine.load_state
+
+    def erased_meanwhile(journal, name):
+        state = load_state(journal, name)
+        monkeypatch.setattr(engine, "load_state", load_state)
+        session.forget("secret", erase=True)
+        return state
+
+    monkeypatch.setattr(engine, "load_state", erased_meanwhile)
+    engine.compact(memory._journal, "s")
+    assert memory._journal.load_snapshots("s") == []
+    memory._engine.forget("s")
+    again = memory.session("s")
+    again.set("c", "3")
+    assert again.keys() == ["b", "c"]
+
+
+def test_a_base_made_before_an_erasure_is_not_kept_after_it(memory, small, monkeypatch):
+    session = memory.session("s")
+    session.set("secret", "s3cret")
+    for n in range(100):
+        session.set("k", f"v{n}")
+    memory.compact()
+    session.set("k", "later")
+    base = engine._base
+
+    def erased_meanwhile(*rest):
+        made = base(*rest)
+        session.forget("secret", erase=True)
+        return made
+
+    monkeypatch.setattr(engine, "_base", erased_meanwhile)
+    memory.compact()
+    assert all(b"s3cret" not in snapshot.body for snapshot in memory._journal.load_snapshots("s"))
+    assert all(b"s3cret" not in record.body for record in memory._journal.read("s", 0))
+    check_history_is_whole(memory)
+
+
+def test_a_snapshot_of_another_history_falls_back_a_generation(memory):
+    session = memory.session("s")
+    session.set("a", "1")
+    memory.compact()
+    session.set("b", "2")
+    state = engine.load_state(memory._journal, "s")
+    state.hash = b"x" * 16
+    body = engine.encode_snapshot(state)
+    memory._journal.save_snapshot("s", engine.Snapshot(2, engine.hash_of(body), body))
+    memory._engine.forget("s")
+    session = memory.session("s")
+    session.set("c", "3")
+    assert session.keys() == ["a", "b", "c"]
+
+
+def test_what_was_erased_elsewhere_leaves_ram_at_the_next_look(tmp_path):
+    url = f"sqlite:///{tmp_path}/store.db"
+    with Memory(url, background=False) as one, Memory(url, background=False) as two:
+        one.session("s").set("secret", large(1))
+        assert two.session("s").peek("secret").value == large(1)
+        one.session("s").forget("secret", erase=True)
+        assert isinstance(two.session("s").peek("secret"), Miss)
+        assert two.session("s")._replica._blobs == {}
+        assert two.session("s").state_hash() == one.session("s").state_hash()
+
+
+def test_looking_back_while_another_process_trims(memory, small, monkeypatch):
+    session = memory.session("s")
+    for n in range(60):
+        session.set("k", f"v{n}")
+        if n == 30:
+            memory.compact()
+    base = Past._base
+
+    def trimmed_meanwhile(self, seq):
+        state = base(self, seq)
+        monkeypatch.setattr(Past, "_base", base)
+        for n in range(100):
+            session.set("k", f"w{n}")
+            memory.compact()
+        return state
+
+    monkeypatch.setattr(Past, "_base", trimmed_meanwhile)
+    with pytest.raises(Refused) as refused:
+        Past(memory._journal, "s").at(60)
+    assert refused.value.code == "history_gone" and retained(memory)[0] > 61

@@ -28,7 +28,8 @@ ARROWS = {
     "journal.base": ("entry", "limits", "errors"),
     "journal.backends": ("journal.base",),
     "journal.open": ("journal.backends",),
-    "engine": ("journal.base", "state"),
+    "bulk": (),
+    "engine": ("journal.base", "state", "bulk"),
     "session": ("engine", "journal.open", "recall", "call_key"),
     "doctor": ("session", "journal.backends"),
     "operations": ("session",),
@@ -44,15 +45,30 @@ ROOMS = {
     "arguments": "session",
     "async_session": "session",
     "erase": "session",
+    "recall_session": "session",
+    "recall_answers": "session",
+    "inputs": "session",
+    "inputs_session": "session",
     "graph_session": "session",
     "history": "session",
     "memory": "session",
     "portable": "session",
     "savefile": "session",
     "steps": "session",
+    "doors.graphql": "operations",
+    "doors.graphql_schema": "operations",
     "journal.memory": "journal.backends",
     "journal.sqlite": "journal.backends",
     "journal.lock": "journal.backends",
+    "journal.redis": "journal.backends",
+    "journal.redis_nodes": "journal.backends",
+    "journal.redis_scripts": "journal.backends",
+    "journal.postgres": "journal.backends",
+    "journal.postgres_link": "journal.backends",
+    "journal.postgres_schema": "journal.backends",
+    "journal.contention": "journal.backends",
+    "journal.offset": "journal.backends",
+    "journal.remote": "journal.open",
     "__main__": "doors",
 }
 """Modules that live in a room of another name."""
@@ -98,8 +114,11 @@ def below(room: str) -> set[str]:
 
 
 def imports_of(tree: ast.AST):
-    """Yield (line, module) of every import, wherever it stands; `from pinfold import x` counts as pinfold.x where that is a module."""
+    """Yield (line, module) of every import that runs; `from pinfold import x` counts as pinfold.x where that is a module."""
+    for_types = {id(inner) for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) for inner in ast.walk(node)}
     for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -205,7 +205,12 @@ class _Examined:
         )
 
     def _begin(self, first: int) -> None:
-        """Fold from the beginning, or from the snapshot right before the first retained entry; else a later snapshot must do."""
+        """Fold from the beginning, or from the snapshot right before the first retained entry; else a later snapshot must do.
+
+        A snapshot at the first entry is where a fork or a copy began: that entry is its origin's and is not folded.
+        """
+        if first in self._states:
+            return
         if first == 1:
             self._state = SessionState()
         elif first - 1 in self._states:
@@ -402,7 +407,7 @@ def _agreeing(snapshots: list[SessionState], records: list[Record], good: dict[i
         state.hash = hashes.get(state.seq, state.hash)
     first = records[0].seq
     before = by_seq.get(first - 1)
-    folded = SessionState() if first == 1 else _copy(before) if before is not None else None
+    folded = None if first in by_seq else SessionState() if first == 1 else _copy(before) if before is not None else None
     for record in records:
         if record.seq not in good:
             folded = None

@@ -15,11 +15,12 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pinfold import limits
+from pinfold.bulk import Bulk
 from pinfold.entry import Entry, Fact, Record, decode_entry, encode_entry, hash_of
 from pinfold.errors import Busy, JournalCorrupt, PinfoldError, Refused, Unavailable
 from pinfold.journal.base import Journal, SessionInfo, Snapshot
@@ -28,6 +29,9 @@ from pinfold.state.outcomes import AlreadyApplied, Miss, Rejected
 from pinfold.state.session import SessionState, apply, blobs_in, decide_housekeep, decode_snapshot, encode_snapshot
 from pinfold.state.silo import Slot
 from pinfold.state.value import Blob, Stored, check_blob, unpack_raw, unpack_value, value_of
+
+if TYPE_CHECKING:
+    from pinfold.recall.bind import Recall
 
 try:
     from _weakrefset import WeakSet  # which threading has loaded; weakref itself is not needed
@@ -71,11 +75,12 @@ class Waiter:
 class Touches:
     """Use that happened in this process and is not journaled yet. last_used_ms goes on from what was journaled before."""
 
-    __slots__ = ("_since_ms", "avoided", "hits", "joined", "keys", "last_used_ms", "misses")
+    __slots__ = ("_since_ms", "avoided", "hits", "joined", "keys", "last_used_ms", "misses", "uses")
 
     def __init__(self, last_used_ms: int = 0) -> None:
         self.hits = self.misses = self.joined = self.avoided = 0
         self.keys: OrderedDict[str, None] = OrderedDict()
+        self.uses: dict[str, int] = {}
         self.last_used_ms = self._since_ms = last_used_ms
 
     def fact(self) -> Fact | None:
@@ -84,6 +89,8 @@ class Touches:
         fact: Fact = {"f": "touch", "at": self.last_used_ms, **{name: count for name, count in counts.items() if count}}
         if self.keys:
             fact["keys"] = list(self.keys)
+        if self.uses:
+            fact["uses"] = dict(self.uses)
         return fact if len(fact) > 2 or self.last_used_ms > self._since_ms else None
 
 
@@ -106,10 +113,14 @@ class Replica:
         self._touched_at = monotonic()
         self._timer: threading.Timer | None = None
         self._compacting = threading.Lock()
+        self._wrote = False
+        self.recall: Recall | None = None
+        """The index of this session's graph, once somebody searched."""
         self._install(*_load(journal, journal_id))
 
     def _install(self, state: SessionState, snapshot_seq: int, snapshot_bytes: int, tail_bytes: int) -> None:
         self.state = state
+        self.recall = None
         self.slots = state.silo.slots
         self._snapshot_seq, self._snapshot_bytes, self._tail_bytes = snapshot_seq, snapshot_bytes, tail_bytes
         self._check_at = snapshot_seq + limits.SNAPSHOT_MIN_ENTRIES
@@ -119,7 +130,7 @@ class Replica:
 
     def _settings_changed(self) -> None:
         settings = self._settings = self.state.settings
-        self.plain = settings.silo_size is None and settings.ttl_ms is None and settings.ended_at_ms is None
+        self.plain = settings.silo_size is None and settings.ttl_ms is None and settings.ended_at_ms is None and settings.promote_after is None
         """Whether a hit needs neither clock nor recency: the hot path of peek."""
 
     # --- time ---------------------------------------------------------------------------------------------------
@@ -156,10 +167,17 @@ class Replica:
             self.seen = version
 
     def _read_on(self) -> None:
+        seq = self.state.seq
         if self._torn:
             self._reload()
-        else:
-            self._follow(self.journal.read(self.id, self.state.seq))
+        elif seq == 0:
+            self._follow(self.journal.read(self.id, 0))
+        else:  # from our last entry on: where it is another by now, history was replaced, and what was erased must leave RAM too
+            records = self.journal.read(self.id, seq - 1)
+            if records and (records[0].seq, records[0].hash) == (seq, self.state.hash):
+                self._follow(records[1:])
+            else:
+                self.reload()
 
     def _follow(self, records: list[Record]) -> None:
         """Apply records after ours; where they do not follow, the history was replaced or trimmed: load anew."""
@@ -173,6 +191,8 @@ class Replica:
         self._torn = True  # an exception from outside (Ctrl-C) may fall anywhere in apply
         apply(self.state, entry, record.hash)
         self._torn = False
+        if self.recall is not None:
+            self.recall.note(entry.facts)
         if entry.at_ms > self._anchor[0]:
             now_s = self.monotonic()
             if entry.at_ms > self._anchor[0] + int((now_s - self._anchor[1]) * 1000):
@@ -180,6 +200,11 @@ class Replica:
         self._tail_bytes += len(record.body)
         if self.state.settings is not self._settings:
             self._settings_changed()
+        if self.touches.keys:  # the touch that journals them comes after this entry: what it put must stay the younger
+            for fact in entry.facts:
+                if fact["f"] == "slot.put":
+                    self.touches.keys[fact["k"]] = None
+                    self.touches.keys.move_to_end(fact["k"])
         if not self._waiters:
             return _NOBODY
         return [woken for fact in entry.facts for woken in self._woken_by(fact, cause)]
@@ -224,7 +249,9 @@ class Replica:
         answer_type: what a retried request_id's answer is converted to. over: also where the session has ended.
         Raises what decide raises; Busy, Unavailable.
         """
-        with self.journal.write_lock(self.id, limits.LOCK_WAIT_S), self.lock:
+        with self.journal.write_lock(self.id, limits.LOCK_WAIT_S) as waited, self.lock:
+            if waited:
+                self.catch_up()  # whoever held the lock has most likely written: decide on that, not on a conflict
             for _ in range(limits.TURN_ATTEMPTS):
                 if request_id is not None and request_id in self.state.requests:
                     return self._answer_again(self.state.requests[request_id], answer_type)
@@ -254,6 +281,7 @@ class Replica:
                     self._reload(after_conflict=True)
             else:
                 raise Busy(f"session {self.name!r}: {limits.TURN_ATTEMPTS} other writers were first", hint="try again")
+            self._wrote = True
             woken = self._apply(entry, record, cause)
             self.seen = seen
             if touched:
@@ -284,7 +312,7 @@ class Replica:
             facts = [{"f": "session.put", "created": now_ms}, *facts]
         chores = decide_housekeep(self.state, now_ms)
         if self.monotonic() - self._touched_at >= self._touch_interval_s() and (touch := self.touches.fact()):
-            return [*chores, *facts, touch], True
+            return [touch, *chores, *facts], True  # first: what these facts put was used later
         return [*chores, *facts] if chores else facts, False
 
     def _answer_again(self, seq: int, answer_type: Any) -> Any:
@@ -329,6 +357,9 @@ class Replica:
                     order.move_to_end(key)
                     touches.keys[key] = None
                     touches.keys.move_to_end(key)
+        if self.state.settings.promote_after is not None:
+            with self.lock:
+                self.touches.uses[key] = self.touches.uses.get(key, 0) + 1
         if self.background and self._timer is None:
             self._timer = threading.Timer(self._touch_interval_s(), self.flush_touches)
             self._timer.daemon = True
@@ -414,6 +445,9 @@ class Replica:
             self._tail_bytes >= max(limits.SNAPSHOT_MIN_BYTES, self._snapshot_bytes // 2) or entries >= 2 * self._rows()
         )
 
+    def _snapshot_due_at_close(self) -> bool:
+        return self._wrote and self._tail_bytes >= max(limits.SNAPSHOT_CLOSE_BYTES, self._snapshot_bytes // 2)
+
     def _rows(self) -> int:
         return len(self.slots) + len(self.state.promises.by_key) + len(self.state.graph)
 
@@ -442,7 +476,9 @@ class Replica:
             self._timer.cancel()
         if not self.plain or self.background:
             self.flush_touches()
-        if self._snapshot_due() and self._compacting.acquire(timeout=limits.LOCK_WAIT_S):
+        if self.recall is not None:
+            self.recall.close()
+        if (self._snapshot_due() or self._snapshot_due_at_close()) and self._compacting.acquire(timeout=limits.LOCK_WAIT_S):
             self._compact_quietly()
 
     def after_fork(self) -> None:
@@ -450,7 +486,7 @@ class Replica:
             self._torn = True  # another thread was in a turn: what it left half done is loaded anew
         self.lock, self._compacting = threading.RLock(), threading.Lock()
         self.seen, self._watcher, self._timer = None, None, None
-        self._waiters, self.touches = {}, Touches()
+        self._waiters, self.touches, self.recall = {}, Touches(), None
 
 
 _NOBODY: list[tuple[Waiter, Any]] = []
@@ -469,6 +505,11 @@ def _load(journal: Journal, journal_id: str) -> tuple[SessionState, int, int, in
 
     A damaged snapshot falls back to the one before. Never an empty start over a non-empty store: raises JournalCorrupt.
     """
+    with Bulk():
+        return _fold(journal, journal_id)
+
+
+def _fold(journal: Journal, journal_id: str) -> tuple[SessionState, int, int, int]:
     problem: JournalCorrupt | None = None
     for _ in range(3):  # a compaction may trim between the two reads
         for limit in (1, None):  # the others are read only where the newest is damaged, or does not fit
@@ -494,7 +535,11 @@ def _load(journal: Journal, journal_id: str) -> tuple[SessionState, int, int, in
 def _loaded(journal: Journal, journal_id: str, state: SessionState, snapshot_bytes: int) -> tuple[SessionState, int, int, int]:
     """Return state moved on by all entries after it, as `_load`. Raises JournalCorrupt where they do not follow."""
     snapshot_seq, tail_bytes = state.seq, 0
-    records = journal.read(journal_id, state.seq)
+    records = journal.read(journal_id, max(0, state.seq - 1))
+    if state.exists and records and records[0].seq == state.seq:
+        if records[0].hash != state.hash:
+            raise JournalCorrupt(f"session {journal_id!r}: the snapshot at {state.seq} is of another history", seq=state.seq, hint="run `pinfold doctor`")
+        records = records[1:]
     if records and records[0].seq != state.seq + 1:
         raise JournalCorrupt(
             f"session {journal_id!r}: entries {state.seq + 1} to {records[0].seq - 1} are missing", seq=state.seq + 1, hint="run `pinfold doctor`"
@@ -520,7 +565,10 @@ def compact(journal: Journal, journal_id: str, *, thorough: bool = True) -> tupl
     newest = journal.load_snapshots(journal_id, 1)
     body = encode_snapshot(state)
     if state.exists and (not newest or newest[0].seq < state.seq or (newest[0].seq == state.seq and newest[0].body != body)):
-        journal.save_snapshot(journal_id, Snapshot(state.seq, hash_of(body), body, blob_names(state)))
+        with journal.write_lock(journal_id, limits.LOCK_WAIT_S):
+            last = journal.read(journal_id, state.seq - 1, 1)
+            if last and last[0].hash == state.hash:  # nothing was erased meanwhile
+                journal.save_snapshot(journal_id, Snapshot(state.seq, hash_of(body), body, blob_names(state)))
     info = journal.info(journal_id)
     if info is not None:
         replaced_bytes = info.blob_bytes - state.silo.blob_bytes
@@ -685,6 +733,8 @@ class Engine:
     def __init__(self, journal: Journal, monotonic: Callable[[], float] = time.monotonic, *, background: bool = True) -> None:
         self.journal = journal
         self.background = background
+        self.embedder: Any = None
+        """What recall embeds with: a name, or an embedder once one was opened."""
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._replicas: dict[str, Replica] = {}
@@ -723,9 +773,10 @@ class Engine:
         source = incarnation_id(name, number)
         numbers = [incarnation_number(journal_id) for journal_id in self.journal.incarnations(target)]
         copied = incarnation_id(target, max(numbers, default=0) + 1)
-        state = load_state(self.journal, source)
+        with self.journal.write_lock(source, limits.LOCK_WAIT_S):  # nothing is erased between the look and the copy
+            state = load_state(self.journal, source)
+            last = self.journal.read(source, state.seq - 1, 1)
         body = encode_snapshot(state)
-        last = self.journal.read(source, state.seq - 1, 1)
         names = blob_names(state)
         blobs = {sha256: raw for sha256 in names if (raw := self.journal.get_blob(source, sha256)) is not None}
         if not self.journal.begin(copied, last[0], Snapshot(state.seq, hash_of(body), body, names), blobs):

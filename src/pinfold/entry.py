@@ -9,6 +9,7 @@ needs no clock. Each has its name under "f":
     edge.put     id, src, rel, dst, fields             edge.drop  id
     law.put      id, fields             law.drop      id               schema.put    …
 
+A put may say what its slot or row rests on: in [[name, mark], …], see `state/inputs.py`.
 Unknown optional keys of a fact are kept; an unknown fact refuses to open the session (`NewerFormat`).
 An entry's hash is BLAKE2b-128 of its bytes, which hold the hash of the entry before: checksum and chain in one.
 """

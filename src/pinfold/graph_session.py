@@ -17,6 +17,7 @@ from pinfold.entry import Fact
 from pinfold.errors import Refused
 from pinfold.state.graph import Graph
 from pinfold.state.housekeep import HOUSEKEEPING, decide_prune, find_rows
+from pinfold.state.inputs import Input
 from pinfold.state.schema import Schema
 from pinfold.state.session import SessionState
 
@@ -36,6 +37,7 @@ class View(msgspec.Struct, frozen=True):
     schema: Schema
     seq: int
     now_ms: int
+    without: Collection[str] = ()
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -75,6 +77,7 @@ class GraphReads:
     def pin_map(
         self,
         *anchors: str,
+        query: str = "",
         depth: int = limits.WALK_DEPTH,
         budget_tokens: int = limits.BUDGET_TOKENS,
         max_rows: int | None = None,
@@ -87,35 +90,55 @@ class GraphReads:
     ) -> pinmap.PinMap:
         """Return the lines an agent needs around its anchors, never over budget_tokens; clips are declared in the footer.
 
-        since: the etag of a map got before: only what changed since comes back. counter: "est", or "o200k" for exact
-        tokens (extra `tokens`). Raises Refused `not_found`, `budget_too_small`, `no_anchor`, `stale_cursor`.
+        query: with or instead of anchors, the rows that answer it best are anchors too. since: the etag of a map got before:
+        only what changed since comes back. counter: "est", or "o200k" for exact tokens (extra `tokens`).
+        Raises Refused `not_found`, `budget_too_small`, `no_anchor`, `stale_cursor`.
         """
         from pinfold.recall import pinmap
         from pinfold.recall.tokens import counter_of
 
+        if query:
+            anchors = (*anchors, *(id for id in self._anchors_for(query) if id not in anchors))
+        if not anchors and query:
+            raise Refused(f"nothing here matches {query[:60]!r}", code="no_anchor", hint="other words, or the ids you are working on")
         if not anchors:
             raise Refused("a pin map needs an anchor", code="no_anchor", hint="name the ids you are working on, or search for them")
         count = counter_of(counter)
-        with self._replica.lock:
-            view = self._view()
-            before = self._before(view, since) if since else None
-            return pinmap.pin_map(
-                view.graph,
-                anchors,
-                now_ms=view.now_ms,
-                schema=view.schema,
-                depth=depth,
-                budget_tokens=budget_tokens,
-                max_rows=max_rows,
-                relations=relations,
-                kinds=kinds,
-                direction=direction,
-                cursor=cursor,
-                since=since,
-                before=before,
-                count=count,
-                counter=counter,
-            )
+
+        def shown(notes: Mapping[str, str]) -> pinmap.PinMap:
+            with self._replica.lock:
+                view = self._view()
+                return pinmap.pin_map(
+                    view.graph,
+                    anchors,
+                    now_ms=view.now_ms,
+                    schema=view.schema,
+                    depth=depth,
+                    budget_tokens=budget_tokens,
+                    max_rows=max_rows,
+                    relations=relations,
+                    kinds=kinds,
+                    direction=direction,
+                    cursor=cursor,
+                    since=since,
+                    before=self._before(view, since) if since else None,
+                    count=count,
+                    counter=counter,
+                    without=view.without,
+                    notes=notes,
+                )
+
+        found = shown({})
+        notes = self._notes(found.ids)  # files are looked at for it, so not under the lock
+        return shown(notes) if notes else found
+
+    def _notes(self, ids: Iterable[str]) -> dict[str, str]:
+        """Return what is to be said beside rows of a pin map, as comment lines by id. What was once is not stale."""
+        return {}
+
+    def _anchors_for(self, query: str) -> list[str]:
+        """Return the rows to begin at for a query, best first."""
+        raise Refused("the past is not indexed for search", code="bad_argument", hint="name anchors, or ask without --at")
 
     def _before(self, view: View, since: str) -> tuple[Graph, Schema | None] | None:
         """Return graph and schema as of an etag, None where that history is gone or was never here."""
@@ -201,8 +224,15 @@ class GraphReads:
         active_only: bool = False,
         limit: int = limits.LIST_ROWS,
         cursor: str = "",
+        superseded: bool = False,
+        since: str = "",
+        until: str = "",
     ) -> read.Found:
-        """Return a page of the rows that match, oldest first. where: `status=open and prio>=3`, or {"prio": {"$gte": 3}}."""
+        """Return a page of the rows that match, oldest first. where: `status=open and prio>=3`, or {"prio": {"$gte": 3}}.
+
+        superseded: those too that others took the place of. since, until: ISO times; rows that held at some time between
+        them (valid_from, valid_until), or that say nothing of it and were written then.
+        """
         from pinfold.recall import read
 
         with self._replica.lock:
@@ -218,6 +248,9 @@ class GraphReads:
                 active_only=active_only,
                 limit=limit,
                 cursor=cursor,
+                without=() if superseded else view.without,
+                since=since,
+                until=until,
             )
 
     def schema(self) -> list[str]:
@@ -251,19 +284,27 @@ class GraphSession(GraphReads):
         if replica.is_over():
             return View(Graph(), Schema(), 0, replica.now_ms())
         state = replica.state
-        return View(state.graph, state.schema, state.seq, replica.now_ms())
+        return View(state.graph, state.schema, state.seq, replica.now_ms(), state.inputs.superseded)
 
     # --- writing ------------------------------------------------------------------------------------------------
 
     def mutate(
-        self, text: str, *, if_seq: int | None = None, dry_run: bool = False, allow_new_relation: bool = False, request_id: str | None = None
+        self,
+        text: str,
+        *,
+        if_seq: int | None = None,
+        dry_run: bool = False,
+        allow_new_relation: bool = False,
+        inputs: Iterable[str | Input] | None = None,
+        request_id: str | None = None,
     ) -> Changed:
         """Do what a document of lines says, all of it or nothing; a later line sees what an earlier one did.
 
         if_seq: refuse where a row the document touches changed after that seq. dry_run: answer the same, write nothing.
+        inputs: what every row that it writes rests on, as `set`; an edge `--(derived_from)-->` says it of two rows.
         Raises DocumentRefused with every problem: line, column, code, message, hint.
         """
-        return self._write(text, "mutate", if_seq, dry_run, allow_new_relation, request_id)
+        return self._write(text, "mutate", if_seq, dry_run, allow_new_relation, request_id, inputs)
 
     def add(self, text: str, *, dry_run: bool = False, allow_new_relation: bool = False, request_id: str | None = None) -> Changed:
         """Do a document that only creates: + lines, laws, SCHEMA; legacy pipe rows too. As `mutate`."""
@@ -282,16 +323,41 @@ class GraphSession(GraphReads):
         ops = [Op("-", "row", place, f"- {id}", id=id) for place, id in enumerate(ids, 1)]
         return self._change(Batch(ops, [], {}, [], len(ops)), "mutate", None, dry_run, False, None)
 
-    def _write(self, text: str, verb: str, if_seq: int | None, dry_run: bool, allow_new_relation: bool, request_id: str | None) -> Changed:
+    def _write(
+        self,
+        text: str,
+        verb: str,
+        if_seq: int | None,
+        dry_run: bool,
+        allow_new_relation: bool,
+        request_id: str | None,
+        inputs: Iterable[str | Input] | None = None,
+    ) -> Changed:
         from pinfold.dialect.parse import parse_document
 
-        return self._change(parse_document(text), verb, if_seq, dry_run, allow_new_relation, request_id)
+        rests = None if inputs is None else self._marked(inputs)
+        return self._change(parse_document(text), verb, if_seq, dry_run, allow_new_relation, request_id, text, rests)
 
-    def _change(self, batch: Batch, verb: str, if_seq: int | None, dry_run: bool, allow_new_relation: bool, request_id: str | None) -> Changed:
+    def _marked(self, inputs: Iterable[str | Input]) -> list[Input]:
+        """Return declared inputs with the marks of what lies outside the session."""
+        raise AssertionError("a session knows what lies outside it")
+
+    def _change(
+        self,
+        batch: Batch,
+        verb: str,
+        if_seq: int | None,
+        dry_run: bool,
+        allow_new_relation: bool,
+        request_id: str | None,
+        text: str = "",
+        inputs: list[Input] | None = None,
+    ) -> Changed:
         from pinfold.state.mutate import decide_mutate
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Changed]:
             facts, done = decide_mutate(state.graph, state.schema, batch, verb=verb, now_ms=now_ms, if_seq=if_seq, allow_new_relation=allow_new_relation)
+            facts = _finished(state, facts, batch, done.minted, text, now_ms, inputs)
             check_rows(state.graph, facts)
             seq = state.seq + 1 if facts else state.seq
             return ([] if dry_run else facts), _changed(seq, done)
@@ -316,7 +382,8 @@ class GraphSession(GraphReads):
             return Pruned(bucket, lines, [])
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], list[str]]:
-            return decide_prune(state.graph, state.schema, bucket, kind, now_ms)
+            facts, gone = decide_prune(state.graph, state.schema, bucket, kind, now_ms)
+            return rows_kept(state, facts, now_ms), gone
 
         return Pruned(bucket, lines, self._turn(decide))
 
@@ -330,7 +397,7 @@ class GraphSession(GraphReads):
                 raise Refused("say when: a seq or a time", code="bad_arguments", hint="one of the two")
             wanted = seq if seq is not None else self._past.seq_at(at_ms or 0)
             self._past.at(wanted)
-        return SessionAt(self._replica, self._past, wanted)
+        return SessionAt(self._replica, self._past, wanted, at_ms)
 
     def diff(self, a: int, b: int | None = None) -> str:
         """Return a mutate document that turns the graph as of seq a into that of seq b (now, where none is given)."""
@@ -363,6 +430,7 @@ class GraphSession(GraphReads):
             if not ids:
                 hint = "undo takes back what mutate did; what was set is set again"
                 raise Refused(f"entry {seq} changed no rows", code="nothing_to_undo", hint=hint, seq=seq)
+            facts = rows_kept(state, facts, now_ms)
             return facts, (state.seq + 1 if facts else state.seq, ids)
 
         done, ids = self._turn(decide)
@@ -393,7 +461,9 @@ class GraphSession(GraphReads):
             merged = merge_document(base, state.graph, theirs.state.graph)
             if merged.conflicts:
                 return [], Changed(state.seq, {}, [], [], [], merged.conflicts)
-            facts, done = decide_mutate(state.graph, state.schema, parse_document(merged.document), now_ms=now_ms, allow_new_relation=True)
+            batch = parse_document(merged.document)
+            facts, done = decide_mutate(state.graph, state.schema, batch, now_ms=now_ms, allow_new_relation=True)
+            facts = _finished(state, facts, batch, done.minted, merged.document, now_ms)
             minted = {old: done.minted[label.removeprefix("NEW:")] for old, label in merged.renamed.items()}
             return facts, Changed(state.seq + 1 if facts else state.seq, minted, done.lines, done.dropped, done.warnings)
 
@@ -404,20 +474,61 @@ class GraphSession(GraphReads):
 
 
 class SessionAt(GraphReads):
-    """A session as it was after one entry: the same reads, nothing to write."""
+    """A session as it was after one entry: the same reads, nothing to write.
 
-    def __init__(self, replica: Replica, past: Past, seq: int) -> None:
+    at_ms: where a time was asked for, rows that say they did not hold then (valid_from, valid_until) are left out of pin maps
+    and lists.
+    """
+
+    def __init__(self, replica: Replica, past: Past, seq: int, at_ms: int | None = None) -> None:
         self._replica = replica
         self.__dict__["_past"] = past  # the one of its session: it moves on cheaply
         self.seq = seq
+        self._at_ms = at_ms
 
     def _view(self) -> View:
         state = self._past.at(self.seq)
-        return View(state.graph, state.schema, self.seq, state.at_ms)
+        without: Collection[str] = state.inputs.superseded
+        if self._at_ms is not None:
+            from pinfold.state.resting import not_valid_at
+
+            without = {*without, *not_valid_at(state.graph, self._at_ms)}
+        return View(state.graph, state.schema, self.seq, state.at_ms, without)
 
 
 def _changed(seq: int, done: Mutated) -> Changed:
     return Changed(seq, done.minted, done.lines, done.dropped, done.warnings)
+
+
+def _finished(
+    state: SessionState, facts: list[Fact], batch: Batch, minted: dict[str, str], text: str, now_ms: int, inputs: list[Input] | None = None
+) -> list[Fact]:
+    """Return the facts of a document with what its rows rest on, replace and claim; most documents say nothing of it."""
+    if inputs is None and not state.inputs.on and not any(word in text for word in ("derived_from", "superseded_by", "valid_", "unique")):
+        return facts
+    from pinfold.state import resting
+
+    asserted = resting.asserted_in(batch, state.graph)
+    return resting.finish(state, facts, now_ms=now_ms, inputs=inputs, asserted=asserted, lines=resting.lines_of(batch, minted))
+
+
+def rows_kept(state: SessionState, facts: list[Fact], now_ms: int) -> list[Fact]:
+    """Return facts that nobody wrote as lines with what rows rested on that lose it by them."""
+    if not facts or not (state.inputs.given or any(fact.get("rel") == "derived_from" for fact in facts)):
+        return facts
+    from pinfold.state.resting import finish
+
+    return finish(state, facts, now_ms=now_ms, checks=False)
+
+
+def rows_finished(state: SessionState, facts: list[Fact], now_ms: int, inputs: Iterable[Input] | None = None) -> list[Fact]:
+    """Return facts of rows that nobody wrote as lines with what these rest on; a relation asserted again is looked at again."""
+    derived = [fact["id"] for fact in facts if fact.get("rel") == "derived_from"]
+    if inputs is None and not derived and not state.inputs.on:
+        return facts
+    from pinfold.state.resting import finish
+
+    return finish(state, facts, now_ms=now_ms, inputs=inputs, asserted=derived)
 
 
 def check_rows(graph: Graph, facts: Iterable[Fact]) -> None:

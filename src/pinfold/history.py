@@ -31,12 +31,24 @@ class Past:
         """Return the state after entry seq; not to be changed or kept by the caller. Raises Refused `history_gone`."""
         state = self._state
         if state is None or state.seq > seq or not self._moved_on(state, seq):
-            state = self._state = self._base(seq)
-            for record in self._journal.read(self._id, state.seq, seq - state.seq):
-                apply(state, decode_entry(record), record.hash)
+            state = self._state = self._replayed(seq)
         if state.seq != seq:
             raise Refused(f"there is no entry {seq}: the last is {state.seq}", code="bad_seq", hint="`log` shows the entries there are", seq=seq)
         return state
+
+    def _replayed(self, seq: int) -> SessionState:
+        """Return the state at seq, or at the last entry there is. Raises JournalCorrupt."""
+        problem: JournalCorrupt | None = None
+        for _ in range(3):  # a compaction may trim, an erasure rewrite, between the two reads
+            try:
+                state = self._base(seq)
+                for record in self._journal.read(self._id, state.seq, max(0, seq - state.seq)):
+                    apply(state, decode_entry(record), record.hash)
+                return state
+            except JournalCorrupt as error:
+                problem = error
+        assert problem is not None
+        raise problem
 
     def _moved_on(self, state: SessionState, seq: int) -> bool:
         """Move a kept state on to seq; False where the history it stands in was replaced meanwhile."""

@@ -77,6 +77,9 @@ HOUSEKEEP_PER_TURN = 32
 SNAPSHOT_MIN_ENTRIES = 2_048
 SNAPSHOT_MIN_BYTES = 4 * MIB
 """A snapshot is due when the tail exceeds these and half of the last snapshot: amortised O(1) a write."""
+SNAPSHOT_CLOSE_BYTES = MIB // 2
+"""Who wrote leaves a snapshot behind at close from this tail on, and half of the last one: read back, a snapshot costs a
+third of the entries it stands for, and the next to open may be a single command."""
 
 # --- retention --------------------------------------------------------------------------------------------------
 HISTORY_S = 30 * 24 * 3600

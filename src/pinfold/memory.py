@@ -12,9 +12,10 @@ import msgspec
 from pinfold import limits
 from pinfold.arguments import check_actor, check_session_name
 from pinfold.async_session import AsyncSession
-from pinfold.engine import Engine, compact, incarnation_id, incarnation_number, load_state
+from pinfold.bulk import Bulk
+from pinfold.engine import Engine, Replica, compact, incarnation_id, incarnation_number, load_state
 from pinfold.entry import Entry, Fact, Record, encode_entry, hash_of
-from pinfold.errors import Refused
+from pinfold.errors import Busy, Refused
 from pinfold.graph_session import Changed
 from pinfold.journal.base import Journal, SessionInfo, Snapshot
 from pinfold.journal.open import default_url, open_journal
@@ -39,12 +40,17 @@ class SessionRow(msgspec.Struct, frozen=True):
 class Memory:
     """A store of sessions, by URL: memory://, sqlite:///path[?durability=full]; default $PINFOLD_STORE or the user's data folder.
 
-    actor: who writes, for the log. background=False starts no threads. Raises ConfigurationError.
+    actor: who writes, for the log. background=False starts no threads. embedder: what `search` embeds with; default
+    $PINFOLD_EMBEDDER or "static"; "none", "hash", "minilm", https://HOST/v1#MODEL, or a function of yours. Raises
+    ConfigurationError.
     """
 
-    def __init__(self, url: str | None = None, *, actor: str | None = None, background: bool = True, journal: Journal | None = None) -> None:
+    def __init__(
+        self, url: str | None = None, *, actor: str | None = None, background: bool = True, journal: Journal | None = None, embedder: Any = None
+    ) -> None:
         self._journal = journal if journal is not None else open_journal(url or default_url())
         self._engine = Engine(self._journal, background=background)
+        self._engine.embedder = embedder if embedder is not None else os.environ.get("PINFOLD_EMBEDDER") or "static"
         self._actor = check_actor(actor)
         self._sessions: dict[str, Session] = {}
 
@@ -130,15 +136,26 @@ class Memory:
         source.catch_up()
         if not source.state.exists or source.is_over():
             raise Refused(f"there is no session {session_id!r}", code="no_such_session", hint="`session list` names those there are", session_id=session_id)
-        with source.lock:
-            seq = source.state.seq if at is None else at
-            state = decode_snapshot(encode_snapshot(Past(self._journal, source.id).at(seq)))
+        for _ in range(limits.TURN_ATTEMPTS):
+            with source.lock:
+                seq = source.state.seq if at is None else at
+                state = decode_snapshot(encode_snapshot(Past(self._journal, source.id).at(seq)))
+            with self._journal.write_lock(source.id, limits.LOCK_WAIT_S):  # nothing is erased between the look and the copy
+                records = self._journal.read(source.id, seq - 1, 1) if seq > 0 else []
+                if not records or records[0].seq != seq:
+                    first = records[0].seq if records else 1
+                    raise Refused(f"entry {seq} is no longer kept", code="history_gone", hint="ask for a later one", first_seq=first)
+                if records[0].hash == state.hash:
+                    return self._begin_fork(source, name, records[0], state)
+            source.catch_up()
+        raise Busy(f"session {session_id!r} is rewritten all the time", hint="try again")
+
+    def _begin_fork(self, source: Replica, name: str, record: Record, state: SessionState) -> Session:
         last_token, state.promises = state.promises.last_token, Promises()
         state.promises.last_token = last_token
         state.requests.clear()
         _drop_values_gone(self._journal, source.id, state)
-        state.settings = msgspec.structs.replace(state.settings, extra={**state.settings.extra, "forked_from": session_id, "fork_seq": seq})
-        record = self._journal.read(source.id, seq - 1, 1)[0]
+        state.settings = msgspec.structs.replace(state.settings, extra={**state.settings.extra, "forked_from": source.name, "fork_seq": state.seq})
         return self._begin(name, record, state, lambda blob: self._journal.get_blob(source.id, blob.sha256))
 
     def merge(self, fork_id: str, *, into: str | None = None) -> Changed:
@@ -188,7 +205,8 @@ class Memory:
 
         if is_snapshot(text):
             return self._load_legacy(text, session_id, keep_id, replace)
-        saved, state = load_text(text, pack)
+        with Bulk():
+            saved, state = load_text(text, pack)
         name = self._name_for(session_id, saved, keep_id)
         state.seq = max(state.seq, 1)
         record = encode_entry(Entry(state.seq, b"", state.at_ms, None, self._actor, [{"f": "session.put", "loaded": state.seq}]))

@@ -66,6 +66,7 @@ def load_text(text: str, pack: Callable[[Any], Stored]) -> tuple[str, SessionSta
         for fields in saved.slots:
             _load_slot(state.silo, fields, pack)
         state.silo.next_index = int(saved.head["next_index"])
+        state.index_inputs()
     except (KeyError, ValueError, msgspec.ValidationError) as error:
         raise Refused(f"the file is damaged: {error!r}", code="bad_snapshot", hint="`session load` reads what `session save` wrote") from error
     if state.silo.silo_size is not None:

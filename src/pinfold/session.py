@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextvars
 import functools
 import time
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -31,9 +32,11 @@ from pinfold.arguments import (
 )
 from pinfold.engine import Engine, Replica
 from pinfold.entry import Fact, decode_entry
-from pinfold.errors import PinfoldError, Refused, Unavailable, WorkFailed
-from pinfold.graph_session import GraphSession
+from pinfold.errors import Busy, PinfoldError, Refused, Unavailable, WorkFailed
+from pinfold.inputs_session import InputsSession
+from pinfold.recall_session import RecallSession
 from pinfold.state import promises as rules
+from pinfold.state.inputs import Input, rest_on
 from pinfold.state.outcomes import (
     Claimed,
     Dropped,
@@ -67,11 +70,12 @@ _at_work: contextvars.ContextVar[frozenset[tuple[int, str]]] = contextvars.Conte
 
 
 class SessionStatus(msgspec.Struct, frozen=True):
-    """Counts and sizes of one session; counters of use are best effort."""
+    """Counts and sizes of one session, and of the graph that keeps its long-term memory; counters of use are best effort."""
 
     session_id: str
     short_term: dict[str, Any]
     promises: dict[str, int]
+    long_term: dict[str, Any]
     seq: int
     expires_at: int | None
     promotion_threshold: int | None
@@ -88,7 +92,7 @@ class LogRow(msgspec.Struct, frozen=True):
     changes: list[str]
 
 
-class Session(GraphSession):
+class Session(InputsSession, RecallSession):
     """One session: peek before you work. Safe to share between threads; `with` releases nothing but the handle.
 
     Raises from every writing method: Busy, Unavailable (`maybe_applied`), Refused `session_ended`.
@@ -114,28 +118,29 @@ class Session(GraphSession):
 
     # --- reading ------------------------------------------------------------------------------------------------
 
-    def peek(self, key: str, *, wait_s: float = 0.0) -> Hit | Pending | Miss | Rejected:
+    def peek(self, key: str, *, wait_s: float = 0.0, fresh: bool = False) -> Hit | Pending | Miss | Rejected:
         """Return Hit with the value, Pending where somebody is at work on it, or Miss. Changes nothing.
 
-        wait_s: wait that long for pending work; Rejected is its failure, seen only by those who waited.
+        wait_s: wait that long for pending work; Rejected is its failure, seen only by those who waited. fresh: a value
+        whose inputs changed is no hit; without it such a hit is `stale`, and `because` says why.
         """
         replica = self._replica
         if self._version(self._id) != replica.seen:
             replica.catch_up()
         if replica.plain and key.__class__ is str:
             slot = replica.slots.get(key)
-            if slot is not None and slot.expires_at_ms is None:
+            if slot is not None and slot.expires_at_ms is slot.extra:  # type: ignore[comparison-overlap]  # only None is both: no time, no inputs
                 value = slot.value
                 if value.__class__ is str or value.__class__ is bytes:
                     replica.touches.hits += 1
                     return Hit(value, slot.index)
-        found = self._look(check_key(key))
+        found = self._look(check_key(key), fresh)
         if wait_s > 0 and found.__class__ is Pending:
-            return drive(self._peek_steps(key, wait_s), self, no_work)
+            return drive(self._peek_steps(key, wait_s, fresh), self, no_work)
         return found
 
-    def _look(self, key: str) -> Hit | Pending | Miss:
-        """Return what is there now, without catching up; count it."""
+    def _look(self, key: str, fresh: bool = False) -> Hit | Pending | Miss:
+        """Return what is there now, without catching up; count it. fresh: what is stale is not there."""
         replica = self._replica
         state, touches, now_ms = replica.state, replica.touches, replica.now_ms()
         if not replica.plain and state.is_over(now_ms, touches.last_used_ms):
@@ -144,10 +149,22 @@ class Session(GraphSession):
         if found is None:
             touches.misses += 1
             return _MISS
+        because: tuple[str, ...] = ()
+        if type(found) is Slot and found.extra is not None and "in" in found.extra:
+            because = self._because(key)
+            if because and fresh:
+                held = state.promises.by_key.get(key)
+                if held is None or not held.is_held(now_ms):
+                    touches.misses += 1
+                    return _MISS
+                found = held
         touches.hits += 1
         if not replica.plain:
             replica.used(key)
-        return self._outcome(key, found, now_ms)
+            if state.settings.promote_after is not None and type(found) is Slot:
+                self._promote_if_due(key, found)
+        outcome = self._outcome(key, found, now_ms)
+        return outcome if not because or type(outcome) is not Hit else Hit(outcome.value, outcome.index, False, because)
 
     def _outcome(self, key: str, found: Slot | Promise, now_ms: int) -> Hit | Pending:
         if type(found) is Slot:
@@ -186,7 +203,7 @@ class Session(GraphSession):
     def status(self) -> SessionStatus:
         """Return counts and sizes; hits and misses include this process's own, journaled or not."""
         replica = self._replica
-        replica.catch_up()
+        long_term = self.long_term_counts()
         with replica.lock:
             state, touches, now_ms = replica.state, replica.touches, replica.now_ms()
             silo, recency = state.silo, state.recency
@@ -205,6 +222,7 @@ class Session(GraphSession):
                     "evicted": recency.evicted,
                 },
                 promises=counts,
+                long_term=long_term,
                 seq=state.seq,
                 expires_at=state.expires_at_ms(),
                 promotion_threshold=state.settings.promote_after,
@@ -230,78 +248,120 @@ class Session(GraphSession):
         replica.catch_up()
         journal, last = replica.journal, replica.state.seq
         start = after or max(0, last - limit if actor is None else 0)
-        rows: list[LogRow] = []
-        while len(rows) < limit and (records := journal.read(self._id, start, 256)):
-            if after and not rows and records[0].seq > start + 1:
+        rows: deque[LogRow] = deque(maxlen=None if after else limit)
+        first = True
+        while (not after or len(rows) < limit) and (records := journal.read(self._id, start, 256)):
+            if after and first and records[0].seq > start + 1:
                 raise Refused(
                     f"the history before entry {records[0].seq} is no longer kept",
                     code="history_gone",
                     hint=f"ask from --after {records[0].seq - 1}",
                     first_seq=records[0].seq,
                 )
-            for record in records:
-                entry = decode_entry(record)
+            first, start = False, records[-1].seq
+            for entry in map(decode_entry, records):
                 if actor is None or entry.actor == actor:
                     rows.append(LogRow(entry.seq, entry.at_ms, entry.actor, entry.request_id, [_told(fact) for fact in entry.facts]))
-            start = records[-1].seq
-        return rows[:limit]
+        return list(rows)[:limit]
 
     # --- writing ------------------------------------------------------------------------------------------------
 
     def _turn(self, decide: Callable[[SessionState, int], tuple[list[Fact], Any]], **rest: Any) -> Any:
         return self._replica.turn(decide, actor=self._actor, **rest)
 
-    def set(self, key: str, value: Any, *, ttl_s: float | None = None, token: int | None = None, request_id: str | None = None) -> Stored:
+    def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        ttl_s: float | None = None,
+        token: int | None = None,
+        inputs: Iterable[str | Input] | None = None,
+        request_id: str | None = None,
+    ) -> Stored:
         """Store value under key, durably; its ttl starts anew, and without ttl_s an old one is cleared.
 
         A plain set on a claimed key wins: the promise is settled, its waiters get this value. With token it is fulfil.
-        Raises Refused `bad_key`, `bad_value`, `value_too_large`, `silo_full`.
+        inputs: what the value was made from (slot:KEY, row:ID, session:NAME/row:ID, file:PATH, tree:PATH, url:… etag=…,
+        version:NAME=VALUE, or what `note` returned); when one changes the value is stale. Without inputs it rests on nothing.
+        Raises Refused `bad_key`, `bad_value`, `value_too_large`, `silo_full`, `bad_input`, `no_such_input`, `input_cycle`.
         """
         if token is not None:
-            settled = self.fulfil(key, value, token=token, ttl_s=ttl_s, request_id=request_id)
+            settled = self.fulfil(key, value, token=token, ttl_s=ttl_s, inputs=inputs, request_id=request_id)
             if type(settled) is not Settled:
                 return cast(Stored, settled)  # already_applied
             return Stored(settled.index if settled.index is not None else -1, settled.evicted)
         check_key(key)
         stored, _, blob = pack_value(value)
         ttl_ms = ttl_ms_of(ttl_s)
+        rests = self._marked(inputs) if inputs is not None else None
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Stored]:
             expires_at_ms = None if ttl_ms is None else now_ms + ttl_ms
-            return rules.decide_set(state.silo, state.promises, state.recency, key, stored, expires_at_ms, now_ms)
+            facts, answer = rules.decide_set(state.silo, state.promises, state.recency, key, stored, expires_at_ms, now_ms)
+            return (facts if rests is None else rest_on(state, facts, key, rests, now_ms)), answer
 
         answer = self._turn(decide, request_id=request_of(request_id), blobs=blobs_of(stored, blob), answer_type=Stored)
         return cast(Stored, answer)
 
     def claim(
-        self, key: str, lease_s: float = limits.LEASE_DEFAULT_S, *, wait_s: float = 0.0, request_id: str | None = None
+        self, key: str, lease_s: float = limits.LEASE_DEFAULT_S, *, wait_s: float = 0.0, fresh: bool = False, request_id: str | None = None
     ) -> Hit | Pending | Claimed | Rejected:
         """Return Claimed where this caller, and nobody else anywhere, now owns the work; else Hit or Pending.
 
         wait_s: wait for pending work; take over when its owner's lease lapses; Rejected is a failure seen while waiting.
+        fresh: a stale value is work to be done again, and exactly one caller gets it.
         """
         check_key(key)
         if wait_s > 0:
-            return drive(self._claim_steps(key, lease_s, wait_s, request_id), self, no_work)
-        return self._claim(key, lease_ms_of(lease_s), request_id)
+            return drive(self._claim_steps(key, lease_s, wait_s, request_id, fresh), self, no_work)
+        return self._claim(key, lease_ms_of(lease_s), request_id, fresh)
 
-    def _claim(self, key: str, lease_ms: int, request_id: str | None) -> Hit | Pending | Claimed:
-        self._replica.catch_up()
-        if request_id is None and (found := self._look(key)) is not _MISS:  # a retry would find its own first claim
-            return cast("Hit | Pending", found)
-        noticed: list[int] = []
+    def _claim(
+        self, key: str, lease_ms: int, request_id: str | None, fresh: bool = False, inputs: Iterable[str | Input] | None = None
+    ) -> Hit | Pending | Claimed:
+        """Claim key. inputs: a value made from others than these is stale too."""
+        replica = self._replica
+        for _ in range(limits.TURN_ATTEMPTS):
+            replica.catch_up()
+            over = self._stale_slot(key, inputs) if fresh else None
+            if over is None and request_id is None and (found := self._look(key)) is not _MISS:  # a retry would find its own first claim
+                return cast("Hit | Pending", found)
+            noticed: list[int] = []
 
-        def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Any]:
-            noticed[:] = [now_ms]
-            return rules.decide_claim(state.silo, state.promises, key, lease_ms, self._actor, now_ms)
+            def decide(state: SessionState, now_ms: int, over: Slot | None = over, noticed: list[int] = noticed) -> tuple[list[Fact], Any]:
+                noticed[:] = [now_ms]
+                return rules.decide_claim(state.silo, state.promises, key, lease_ms, self._actor, now_ms, over)
 
-        answer = self._turn(decide, request_id=request_of(request_id), answer_type=Claimed)
-        if isinstance(answer, (Slot, Promise)):
-            return self._outcome(key, answer, noticed[0])
-        return cast(Claimed, answer)
+            answer = self._turn(decide, request_id=request_of(request_id), answer_type=Claimed)
+            if fresh and type(answer) is Slot and answer.extra is not None:
+                continue  # stored meanwhile: judge that one
+            if isinstance(answer, (Slot, Promise)):
+                return self._outcome(key, answer, noticed[0])
+            return cast(Claimed, answer)
+        raise Busy(f"{key!r} was stored anew {limits.TURN_ATTEMPTS} times while it was judged", hint="try again")
 
-    def fulfil(self, claim: Claimed | str, value: Any, *, token: int | None = None, ttl_s: float | None = None, request_id: str | None = None) -> Settled:
+    def _stale_slot(self, key: str, inputs: Iterable[str | Input] | None) -> Slot | None:
+        """Return the slot of key where it is stale, or was made from other inputs than these."""
+        slot = self._replica.state.silo.live(key, self._replica.now_ms())
+        if slot is None or self._replica.is_over() or (inputs is None and slot.extra is None):
+            return None
+        return slot if self._because(key) or (inputs is not None and self._unlike(slot, self._marked(inputs))) else None
+
+    def fulfil(
+        self,
+        claim: Claimed | str,
+        value: Any,
+        *,
+        token: int | None = None,
+        ttl_s: float | None = None,
+        inputs: Iterable[str | Input] | None = None,
+        request_id: str | None = None,
+    ) -> Settled:
         """Store value and resolve the promise, in one entry. claim: what `claim` returned, or a promise id (with its token).
+
+        inputs: as `set`; those of work that took a while are best noted (`note`) when it began. Without any, a value made
+        anew rests on what the one before rested on, as that is now.
 
         Raises Refused `stale_token` where another owner took over or somebody set the value (`value` is then in the
         error), `token_required`, `already_settled`, `unknown_promise`.
@@ -309,10 +369,12 @@ class Session(GraphSession):
         key, token = held(claim, token)
         stored, _, blob = pack_value(value)
         ttl_ms = ttl_ms_of(ttl_s)
+        rests = self._marked(inputs) if inputs is not None else self._inherited(key) if self._replica.state.inputs.on else None
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Settled]:
             expires_at_ms = None if ttl_ms is None else now_ms + ttl_ms
-            return rules.decide_fulfil(state.silo, state.promises, state.recency, key, token, stored, expires_at_ms, now_ms)
+            facts, answer = rules.decide_fulfil(state.silo, state.promises, state.recency, key, token, stored, expires_at_ms, now_ms)
+            return (facts if rests is None else rest_on(state, facts, key, rests, now_ms)), answer
 
         try:
             answer = self._turn(decide, request_id=request_of(request_id), blobs=blobs_of(stored, blob), answer_type=Settled)
@@ -468,29 +530,29 @@ class Session(GraphSession):
             if outcome is not None and outcome is not RELEASED:
                 return cast("Hit | Rejected", outcome)
 
-    def _peek_steps(self, key: str, wait_s: float) -> Steps[Hit | Pending | Miss | Rejected]:
+    def _peek_steps(self, key: str, wait_s: float, fresh: bool = False) -> Steps[Hit | Pending | Miss | Rejected]:
         deadline = time.monotonic() + wait_s
         while True:
             self._replica.catch_up()
-            found = self._look(key)
+            found = self._look(key, fresh)
             left_s = deadline - time.monotonic()
             if type(found) is not Pending or left_s <= 0:
                 return found
-            outcome = yield Wait(key, until_lapse(found, left_s))
+            outcome = yield Wait(key, until_lapse(found, left_s), fresh)
             if isinstance(outcome, BaseException):
                 return Rejected(key, reason_of(outcome))
             if outcome is not None and outcome is not RELEASED:
                 return cast("Hit | Rejected", outcome)
 
-    def _claim_steps(self, key: str, lease_s: float, wait_s: float, request_id: str | None) -> Steps[Hit | Pending | Claimed | Rejected]:
+    def _claim_steps(self, key: str, lease_s: float, wait_s: float, request_id: str | None, fresh: bool = False) -> Steps[Hit | Pending | Claimed | Rejected]:
         deadline = time.monotonic() + wait_s
         lease_ms = lease_ms_of(lease_s)
         while True:
-            found = yield Turn(lambda: self._claim(key, lease_ms, request_id))
+            found = yield Turn(lambda: self._claim(key, lease_ms, request_id, fresh))
             left_s = deadline - time.monotonic()
             if type(found) is not Pending or left_s <= 0:
                 return cast("Hit | Pending | Claimed", found)
-            outcome = yield Wait(key, until_lapse(found, left_s))
+            outcome = yield Wait(key, until_lapse(found, left_s), fresh)
             if isinstance(outcome, BaseException):
                 return Rejected(key, reason_of(outcome))
             if outcome is not None and outcome is not RELEASED:
@@ -498,26 +560,55 @@ class Session(GraphSession):
 
     # --- once ---------------------------------------------------------------------------------------------------
 
-    def once(self, key: str, fn: Callable[[], T], *, ttl_s: float | None = None, lease_s: float = limits.LEASE_DEFAULT_S, timeout_s: float | None = None) -> T:
+    def once(
+        self,
+        key: str,
+        fn: Callable[[], T],
+        *,
+        ttl_s: float | None = None,
+        lease_s: float = limits.LEASE_DEFAULT_S,
+        timeout_s: float | None = None,
+        inputs: Iterable[str | Input] | None = None,
+        fresh: bool = True,
+    ) -> T:
         """Return the value of key: the one that is there, the one somebody else is making, or fn(), run once anywhere.
 
         While fn runs its lease is renewed in the background; if this process dies, one of those waiting takes over.
         An exception of fn is raised here and in everyone waiting now (in other processes as WorkFailed), and not kept.
-        timeout_s: how long to wait for somebody else's work. Raises Unavailable `wait_timeout`, Refused `recursive_once`.
+        timeout_s: how long to wait for somebody else's work. inputs: as `set`, as they are when fn begins; a value that is
+        stale, or was made from other inputs, is made anew, by exactly one, unless fresh=False.
+        Raises Unavailable `wait_timeout`, Refused `recursive_once`.
         """
         found = self.peek(key)
-        if found.__class__ is Hit:
+        if found.__class__ is Hit and ((inputs is None and found.because is None) or not fresh):
             self._replica.touches.avoided += 1
             return cast(T, found.value)
-        return cast(T, self.once_hit(key, fn, ttl_s=ttl_s, lease_s=lease_s, timeout_s=timeout_s).value)
+        return cast(T, self.once_hit(key, fn, ttl_s=ttl_s, lease_s=lease_s, timeout_s=timeout_s, inputs=inputs, fresh=fresh).value)
 
     def once_hit(
-        self, key: str, fn: Callable[[], Any], *, ttl_s: float | None = None, lease_s: float = limits.LEASE_DEFAULT_S, timeout_s: float | None = None
+        self,
+        key: str,
+        fn: Callable[[], Any],
+        *,
+        ttl_s: float | None = None,
+        lease_s: float = limits.LEASE_DEFAULT_S,
+        timeout_s: float | None = None,
+        inputs: Iterable[str | Input] | None = None,
+        fresh: bool = True,
     ) -> Hit:
         """Return what `once` returns as a Hit; `shared` says whether somebody else made it."""
-        return drive(self._once_steps(check_key(key), ttl_s, lease_s, timeout_s), self, fn)
+        return drive(self._once_steps(check_key(key), ttl_s, lease_s, timeout_s, inputs, fresh), self, fn)
 
-    def _once_steps(self, key: str, ttl_s: float | None, lease_s: float, timeout_s: float | None) -> Steps[Hit]:
+    def _once_steps(
+        self,
+        key: str,
+        ttl_s: float | None,
+        lease_s: float,
+        timeout_s: float | None,
+        inputs: Iterable[str | Input] | None = None,
+        fresh: bool = True,
+    ) -> Steps[Hit]:
+        rests = None if inputs is None else list(inputs)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         lease_ms = lease_ms_of(lease_s)
         mark = (id(self._replica), key)
@@ -525,16 +616,16 @@ class Session(GraphSession):
             raise Refused(f"once({key!r}) is called from inside its own work", code="recursive_once", hint="give the inner work a key of its own")
         touches = self._replica.touches
         while True:
-            found = yield Turn(lambda: self._claim(key, lease_ms, None))
+            found = yield Turn(lambda: self._claim(key, lease_ms, None, fresh, rests))
             if type(found) is Claimed:
-                return (yield from self._work_steps(found, mark, ttl_s, lease_s))
+                return (yield from self._work_steps(found, mark, ttl_s, lease_s, rests))
             if type(found) is Hit:
                 touches.avoided += 1
                 return Hit(found.value, found.index, True)
             left_s = 3600.0 if deadline is None else deadline - time.monotonic()
             if left_s <= 0:
                 raise Unavailable(f"the work on {key!r} was not done within {timeout_s:g} s", code="wait_timeout", hint="try again, or wait longer", key=key)
-            outcome = yield Wait(key, until_lapse(found, left_s))
+            outcome = yield Wait(key, until_lapse(found, left_s), fresh)
             if isinstance(outcome, BaseException):
                 raise outcome
             if isinstance(outcome, Rejected):
@@ -543,16 +634,18 @@ class Session(GraphSession):
                 touches.joined += 1
                 return Hit(outcome.value, outcome.index, True)
 
-    def _work_steps(self, claim: Claimed, mark: tuple[int, str], ttl_s: float | None, lease_s: float) -> Steps[Hit]:
+    def _work_steps(self, claim: Claimed, mark: tuple[int, str], ttl_s: float | None, lease_s: float, inputs: list[str | Input] | None = None) -> Steps[Hit]:
         renewing = self._engine.renewer.add(lease_s / 3, lambda: self.renew(claim, lease_s))
         outer = _at_work.set(_at_work.get() | {mark})
         try:
             try:
+                noting = self._replica.state.inputs.on or inputs is not None
+                rests = (yield Turn(lambda: self._inherited(claim.key) if inputs is None else self._noted(claim.key, inputs))) if noting else None
                 value = yield Work()
             finally:
                 _at_work.reset(outer)
                 self._engine.renewer.remove(renewing)
-            settled = yield Turn(lambda: self.fulfil(claim, value, ttl_s=ttl_s))
+            settled = yield Turn(lambda: self.fulfil(claim, value, ttl_s=ttl_s, inputs=rests))
         except Exception as error:
             if isinstance(error, Refused) and error.code in ("stale_token", "already_settled") and error.fields.get("key") == claim.key:
                 # Our lease lapsed and another owner's result stands: everyone gets the same one.
@@ -577,16 +670,20 @@ class Session(GraphSession):
         lease_s: float = limits.LEASE_DEFAULT_S,
         key: Callable[..., str] | None = None,
         name: str | None = None,
+        inputs: Iterable[str] | Callable[..., Iterable[str]] | None = None,
     ) -> Callable[[Callable[P, T]], Callable[P, T]]:
         """Return a decorator: the function runs once per arguments, across threads, processes and restarts.
 
         The key is `call_key(name, arguments)`; name is the function's module and qualified name. key(*args, **kwargs)
-        makes another. Works on async functions too. Raises Refused `bad_arguments` at a call whose arguments are not
+        makes another. inputs: what a result rests on (a list, or of the call's arguments); a stale one is made anew. Works on
+        async functions too. Raises Refused `bad_arguments` at a call whose arguments are not
         JSON.
         """
 
         def decorate(fn: Callable[P, T]) -> Callable[P, T]:
             key_of = key or CallKeys(fn, name)
+            rests: Callable[..., Any] = inputs if callable(inputs) else lambda *args, **kwargs: inputs
+            plain = inputs is None
             if is_async(fn):
                 from pinfold.async_session import AsyncSession
 
@@ -596,10 +693,12 @@ class Session(GraphSession):
                 async def run_async(*args: P.args, **kwargs: P.kwargs) -> Any:
                     called = key_of(*args, **kwargs)
                     found = self.peek(called)
-                    if found.__class__ is Hit:
+                    if found.__class__ is Hit and plain and found.because is None:
                         self._replica.touches.avoided += 1
                         return found.value
-                    return await session.once(called, cast("Callable[[], Awaitable[Any]]", lambda: fn(*args, **kwargs)), ttl_s=ttl_s, lease_s=lease_s)
+                    return await session.once(
+                        called, cast("Callable[[], Awaitable[Any]]", lambda: fn(*args, **kwargs)), ttl_s=ttl_s, lease_s=lease_s, inputs=rests(*args, **kwargs)
+                    )
 
                 return cast("Callable[P, T]", run_async)
 
@@ -607,10 +706,10 @@ class Session(GraphSession):
             def run(*args: P.args, **kwargs: P.kwargs) -> T:
                 called = key_of(*args, **kwargs)
                 found = self.peek(called)
-                if found.__class__ is Hit:
+                if found.__class__ is Hit and plain and found.because is None:
                     self._replica.touches.avoided += 1
                     return cast(T, found.value)
-                return self.once(called, lambda: fn(*args, **kwargs), ttl_s=ttl_s, lease_s=lease_s)
+                return self.once(called, lambda: fn(*args, **kwargs), ttl_s=ttl_s, lease_s=lease_s, inputs=rests(*args, **kwargs))
 
             return run
 

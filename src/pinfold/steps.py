@@ -27,6 +27,7 @@ class Turn(msgspec.Struct):
 class Wait(msgspec.Struct):
     key: str
     timeout_s: float
+    fresh: bool = False
 
 
 class Work(msgspec.Struct):
@@ -74,7 +75,7 @@ def _wait_in_thread(session: Session, step: Wait) -> Any:
     replica, waiter = session._replica, Waiter()
     replica.add_waiter(step.key, waiter)
     try:
-        if _still_pending(replica, step.key):
+        if _still_pending(replica, step.key, step.fresh):
             if replica.background:
                 waiter.wait(step.timeout_s)
             else:
@@ -84,11 +85,14 @@ def _wait_in_thread(session: Session, step: Wait) -> Any:
     return _settle(replica, waiter)
 
 
-def _still_pending(replica: Replica, key: str) -> bool:
-    """Look once more after registering: what settled in between woke nobody, and the caller looks again."""
+def _still_pending(replica: Replica, key: str, fresh: bool) -> bool:
+    """Look once more after registering: what settled in between woke nobody, and the caller looks again.
+
+    fresh: a value that is there is the stale one that is being made anew; whoever stores another settles the promise.
+    """
     replica.catch_up()
     promise = replica.state.promises.by_key.get(key)
-    return promise is not None and promise.status == rules.PENDING and replica.state.silo.live(key, replica.now_ms()) is None
+    return promise is not None and promise.status == rules.PENDING and (fresh or replica.state.silo.live(key, replica.now_ms()) is None)
 
 
 def _settle(replica: Replica, waiter: Waiter) -> Any:
@@ -139,7 +143,7 @@ async def _wait_in_task(session: Session, step: Wait) -> Any:
     replica, waiter = session._replica, Waiter(notify)
     replica.add_waiter(step.key, waiter)
     try:
-        if _still_pending(replica, step.key):
+        if _still_pending(replica, step.key, step.fresh):
             await asyncio.wait([settled], timeout=step.timeout_s)
     finally:
         replica.remove_waiter(step.key, waiter)

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold import limits
-from pinfold.dialect.parse import column_of, parse_document
+from pinfold.dialect import parse
+from pinfold.dialect.parse import Problem, column_of, parse_document
 from pinfold.testing import line_strategies as strategies
 
 
@@ -188,3 +189,13 @@ def test_long_nonsense_takes_no_more_than_linear_time(text: str) -> None:
     # A quadratic scan of 60,000 characters would take minutes here: the test hangs rather than fails.
     batch = parse_document(text)
     assert batch.ops or batch.problems
+
+
+@given(st.text(alphabet='ab =;"\\\t1_é\x0b', max_size=24).map(lambda text: f" ; {text}"))
+def test_the_short_way_to_read_fields_reads_what_the_careful_one_does(tail: str) -> None:
+    tail = tail.rstrip(" \t")
+    short = parse._plain_fields(tail) if '"' not in tail else None
+    if short is not None:
+        problems: list[Problem] = []
+        quoted = ' ; x="1"' + tail  # a quote anywhere, and every field is read on its own
+        assert parse._fields(quoted, quoted, 0, 1, problems) == ({"x": "1", **short}, ()) and not problems

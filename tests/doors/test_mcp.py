@@ -102,11 +102,38 @@ EXAMPLES: list[tuple[str, dict[str, Any]]] = [
     ("query_walk", {"anchor": "TSK1"}),
     ("read_get", {"ids": ["TSK1", "TSK9"]}),
     ("read_list", {"tag": "TSK", "where": ["goal=la*"]}),
+    ("upsert_memory_node", {"type": "concept", "label": "auth", "content": "login by OAuth", "metadata": {"team": "core"}}),
+    ("upsert_memory_node", {"type": "file", "label": "login.py", "content": "the login handler"}),
+    ("create_relation", {"source_id": "CONCEPT1", "target_id": "FILE1", "relation": "implements", "weight": 0.9}),
+    ("create_memory_relation", {"source_id": "CONCEPT1", "target_id": "FILE1", "relation": "implements"}),
+    ("remember", {"text": "I like red bicycles", "by": "Ann", "group": "g", "at": "2026-05-08"}),
+    ("search_memory_graph", {"query": "OAuth", "top_k": 1}),
+    ("recall", {"query": "bicycles", "kinds": ["note"], "where": {"by": {"$in": ["Ann"]}}, "budget_tokens": 500}),
+    ("retrieve_with_traversal", {"start_node_id": "CONCEPT1"}),
+    ("add_interlinked_context", {"items": [{"type": "note", "label": "a", "content": "same"}, {"type": "note", "label": "b", "content": "same"}]}),
+    ("prune_stale_links", {"dry_run": True}),
+    ("prune_memory_links", {}),
+    ("set", {"key": "kept", "value": "for good"}),
+    ("promote_to_long_term", {"key": "kept"}),
+    ("resolve_context", {"key": "kept"}),
+    ("resolve_memory_context", {"key": "auth"}),
+    ("resolve_context", {"key": "the capital of Mongolia"}),
+    ("pin_map", {"query": "OAuth"}),
     ("add", {"wire_lines": ["SCHEMA TSK ; fields=goal status", "SCHEMA NPC ; fields=role"]}),
     ("schema", {}),
     ("housekeep", {"bucket": "orphans"}),
     ("diff", {"a": 1}),
     ("undo", {"seq": "LAST"}),
+    ("mutate", {"text": "+ TSK [S1] ; goal=a\n+ TSK [S2] ; goal=b"}),
+    ("set", {"key": "made", "value": "v", "inputs": ["row:S1"]}),
+    ("supersede", {"old": "S1", "new": "S2"}),
+    ("peek", {"key": "made"}),
+    ("stale", {}),
+    ("why", {"name": "made"}),
+    ("refresh", {"list": True}),
+    ("refresh", {"names": ["made"]}),
+    ("conflicts", {}),
+    ("set_version", {"name": "prompt", "value": "7"}),
     ("session_fork", {"name": "fork"}),
     ("session_save", {"file": "saved.txt"}),
     ("session_load", {"file": "saved.txt"}),
@@ -153,7 +180,9 @@ def test_every_tool_answers_with_the_fields_its_row_names(era: str, tmp_path: Pa
                 arguments = {"seq": next(row["seq"] for row in (await to.ask("log"))["entries"] if "patched TSK1" in row["changes"])}
             row = BY_TOOL[tool]
             if row.mcp_text is not None:
-                shown = (await to.raw(tool, arguments)).content[0].text
+                result = await to.raw(tool, arguments)
+                shown = result.content[0].text
+                assert not result.is_error, shown
                 assert shown and (row.mcp_text is not _brief or {"seq"} <= set(json.loads(shown)) <= {"seq", "minted", "lines", "dropped", "warnings"}), shown
                 continue
             answer = await to.ask(tool, **arguments)
@@ -163,6 +192,29 @@ def test_every_tool_answers_with_the_fields_its_row_names(era: str, tmp_path: Pa
     talk(work, era)
     names = {row.mcp for row in TABLE if row.mcp}
     assert {tool for tool, _ in EXAMPLES} >= names, "a tool without an example here"
+
+
+def test_a_server_looks_at_files_of_its_project_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    (project / "a.py").write_text("1")
+    (tmp_path / "secret").write_text("1")
+    (project / "out").symlink_to(tmp_path / "secret")
+    monkeypatch.chdir(project)
+
+    async def work(to: Talk) -> None:
+        await to.ask("set", key="k", value="v", inputs=["file:a.py", "tree:."])
+        for path in ("../secret", str(tmp_path / "secret"), "out", "a.py/../../secret"):
+            for kind in ("file", "tree"):
+                assert (await to.refused("set", key="k", value="v", inputs=[f"{kind}:{path}"]))["code"] == "outside_roots"
+        (project / "a.py").write_text("22")
+        found = await to.ask("peek", key="k")
+        assert found["value"] == "v" and found["stale"] and found["because"] == ["a.py", "./"]
+        claim = await to.ask("peek", key="k", claim=True, fresh=True)
+        await to.ask("resolve", promise_id="k", token=claim["token"], payload="w", inputs=["file:a.py"])
+        assert await to.ask("peek", key="k") == {"hit": True, "value": "w", "index": 0}
+
+    talk(work)
 
 
 def test_a_server_names_only_files_in_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,6 +253,8 @@ def test_reading_tools_say_so_and_peek_which_can_claim_does_not() -> None:
     hints = {tool.name: tool.annotations for tool in tools_of("all")}
     assert {name for name, hint in hints.items() if hint.read_only_hint} == {
         "memory_status", "session_list", "log", "keys", "pin_map", "query_walk", "read_get", "read_list", "schema", "diff", "session_save",
+        "search_memory_graph", "retrieve_with_traversal", "resolve_context",
+        "stale", "why", "conflicts",
     }  # fmt: skip
     assert hints["set"].idempotent_hint and hints["flush"].destructive_hint and not hints["peek"].destructive_hint
 

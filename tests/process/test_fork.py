@@ -1,11 +1,12 @@
 """os.fork in the middle of use: child and parent both go on, and neither harms the other."""
 
 import os
+import signal
 import threading
 
 import pytest
 
-from pinfold import Busy, Claimed
+from pinfold import Busy, Claimed, Memory
 from pinfold.testing.journal_contract import held_elsewhere, run_forked
 
 pytestmark = [
@@ -77,3 +78,35 @@ def test_a_child_is_not_the_owner_s_heartbeat_and_keeps_no_lock(sqlite_url, open
     assert isinstance(claim, Claimed)
     assert run_forked(lambda: session.renew(claim, 60)) == 0  # a claim is known by its token, whoever holds it
     assert session.fulfil(claim, "ok").status == "resolved"
+
+
+@pytest.mark.parametrize("how", ["reading", "opening"])
+def test_a_child_forked_while_other_threads_are_inside_sqlite_does_not_hang(sqlite_url, open_memory, tmp_path, how):
+    """SQLite has locks of its own, for the whole process; a child that inherits one held waits for ever."""
+    memory = open_memory(sqlite_url)
+    session = memory.session("work")
+    done = threading.Event()
+
+    def busy(number):
+        while not done.is_set():
+            if how == "opening":
+                with Memory(f"sqlite:///{tmp_path}/{number}.db") as other:
+                    other.session("s").set("a", "x" * 50_000)
+            else:
+                session.set(f"k{number}", "x" * 50_000)
+
+    threads = [threading.Thread(target=busy, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+
+    def child():
+        signal.alarm(30)
+        session.set("child", "was here")
+
+    try:
+        for _ in range(15):
+            assert run_forked(child) == 0
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join(30)

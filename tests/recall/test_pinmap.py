@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pinfold import limits
 from pinfold.dialect.format import format_value
 from pinfold.dialect.parse import parse_document
 from pinfold.errors import DocumentRefused, Refused
+from pinfold.recall import pinmap, walk
 from pinfold.recall.pinmap import PinMap, etag_seq, pin_map
 from pinfold.recall.tokens import estimate, o200k_counter
+from pinfold.state.graph import Edge
 from pinfold.testing import line_strategies as strategies
 from pinfold.testing.graphs import GraphStore
 
@@ -179,6 +184,30 @@ def test_a_star_costs_bounded_work_and_says_what_it_left_out() -> None:
     assert got.nodes[1] < 1_000
     from_leaf = shown(store, "L5", depth=3, budget_tokens=500)
     assert from_leaf.ids[:2] == ("L5", "H")
+
+
+def test_the_work_at_a_star_does_not_grow_with_its_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = 0
+
+    def counted(*args: Any, **rest: Any) -> Iterator[tuple[Edge, str]]:
+        nonlocal taken
+        for step in walk.steps(*args, **rest):
+            taken += 1
+            yield step
+
+    monkeypatch.setattr(pinmap, "steps", counted)
+    counts = []
+    for leaves in (1_000, 10_000):
+        store = GraphStore("+ HUB [H] ; goal=centre")
+        for first in range(0, leaves, 1_000):
+            store.mutate("\n".join(f"+ N [L{n}] ; goal=leaf\n+ [H] --(has)--> [L{n}]" for n in range(first, first + 1_000)))
+        for anchors in (("H",), ("L5",), ("L5", "L50")):
+            taken = 0
+            got = shown(store, *anchors, depth=3, budget_tokens=500)
+            assert set(anchors) <= set(got.ids) and got.more and got.tokens <= 500
+            counts.append(taken)
+    assert counts[:3] == counts[3:]
+    assert max(counts) <= 4 * limits.WALK_FANOUT
 
 
 def test_a_long_chain_is_no_recursion() -> None:

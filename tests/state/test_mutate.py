@@ -142,6 +142,18 @@ def test_near_ids_are_named() -> None:
     assert [p.hint for p in error.value.problems] == ["is it TSK12?", "is it TSK12?", "is it TSK12?"]
 
 
+def test_an_end_that_was_guessed_is_answered_with_a_label_and_never_with_an_edge() -> None:
+    store = GraphStore("+ TSK [T1]\n+ M [mod]\n+ E1 [T1] --(r)--> [mod]")
+    for text, hint in (
+        ("+ TSK [NEW]\n+ [TSK1] --(r)--> [T1]", "label the new node: + KIND [NEW:x], then [NEW:x] is it"),
+        ("+ [T1] --(r)--> [mode]", "is it mod?"),
+        ("+ [T1] --(r)--> [E2]", "read it first: its id may have changed"),
+    ):
+        with pytest.raises(DocumentRefused) as refused:
+            store.mutate(text)
+        assert [(p.code, p.hint) for p in refused.value.problems] == [("no_such_node", hint)]
+
+
 def test_labels_name_new_rows_anywhere_in_the_document() -> None:
     store = GraphStore(BASE)
     answer = store.mutate("+ [NEW:b] --(next)--> [NEW:a]\n+ TSK [NEW:a]\n+ NEW:link [NEW:a] --(owns)--> [M1]\n+ TSK [NEW:b]")

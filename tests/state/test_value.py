@@ -18,12 +18,12 @@ from pinfold.state.value import (
     unpack_value,
     value_fields,
 )
-from pinfold.testing.strategies import json_values, keys, not_values, values
+from pinfold.testing.strategies import json_values, not_values, silo_keys, silo_values
 
 pytestmark = pytest.mark.requirement("values")
 
 
-@given(values())
+@given(silo_values())
 def test_what_went_in_comes_out_with_its_type(value):
     stored, size, raw = pack_value(value)
     assert raw is None
@@ -81,7 +81,7 @@ def test_what_is_read_is_a_copy_where_it_can_change():
     assert isinstance(stored, Json)
 
 
-@given(keys())
+@given(silo_keys())
 def test_keys_are_kept_byte_for_byte(key):
     assert check_key(key) is key
     assert key_bytes(key) == len(key.encode())

@@ -1,8 +1,9 @@
-"""PMLL Memory MCP's library names, over this package's pure state: change the import and the documented usage runs.
+"""PMLL Memory MCP's library names, the 17 of 2.0.2 and the six of 2.0.4: change the import and the documented usage runs.
 
-    from pinfold.compat.pmll import PMMemoryStore, QPromiseRegistry, peek_context
+    from pinfold.compat.pmll import PMMemoryStore, QPromiseRegistry, peek_context, upsert_node, search_graph
 
-Each class stands alone, in RAM, without a store. For memory that survives the process use `pinfold.Memory`.
+Store and registry stand alone, in RAM. Graphs and the solution engine (`pmll_graph`, loaded at first use) are sessions of one
+store: in RAM until `configure_db(path)`. For everything else use `pinfold.Memory`.
 
 Deliberate differences, each mending something PMLL's users ran into:
 * a promise resolved with a payload is a hit in `peek_context`, not a miss: the work is not repeated before `set`;
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pinfold.entry import GENESIS, Entry, Fact
 from pinfold.errors import Refused
@@ -25,6 +26,47 @@ from pinfold.state import silo as silo_rules
 from pinfold.state.promises import Promises
 from pinfold.state.silo import Recency, Silo
 from pinfold.state.value import Blob, Stored, check_key, pack_value, unpack_raw, unpack_value
+
+if TYPE_CHECKING:
+    from pinfold.compat.pmll_graph import (
+        EMBED_DIM,
+        GraphSearchResult,
+        HashingVectorizer,
+        MemoryEdge,
+        MemoryNode,
+        TraversalResult,
+        add_interlinked_context,
+        clear_graph,
+        configure_db,
+        create_relation,
+        embed,
+        export_graph,
+        get_db_path,
+        get_graph_stats,
+        get_memory_status,
+        import_graph,
+        promote_to_long_term,
+        prune_stale_links,
+        reload_session_from_db,
+        resolve_context,
+        retrieve_with_traversal,
+        search_graph,
+        upsert_node,
+    )
+    from pinfold.recall.embed import TfIdfVectorizer, cosine_similarity, l2_normalize, tokenize
+
+_OF_RECALL = ("TfIdfVectorizer", "cosine_similarity", "l2_normalize", "tokenize")
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"module 'pinfold.compat.pmll' has no attribute {name!r}")
+    from importlib import import_module
+
+    found = getattr(import_module("pinfold.recall.embed" if name in _OF_RECALL else "pinfold.compat.pmll_graph"), name, None)
+    if found is None:
+        raise AttributeError(f"module 'pinfold.compat.pmll' has no attribute {name!r}")
+    return found
 
 
 def _entry(facts: list[Fact]) -> Entry:
@@ -189,3 +231,40 @@ def reset_store(session_id: str, silo_size: int | None = 256) -> PMMemoryStore:
     with _stores_lock:
         _stores[session_id] = PMMemoryStore(silo_size)
         return _stores[session_id]
+
+
+__all__ = [
+    "EMBED_DIM",
+    "GraphSearchResult",
+    "HashingVectorizer",
+    "MemoryEdge",
+    "MemoryNode",
+    "PMMemoryStore",
+    "QPromiseRegistry",
+    "TfIdfVectorizer",
+    "TraversalResult",
+    "add_interlinked_context",
+    "clear_graph",
+    "configure_db",
+    "cosine_similarity",
+    "create_relation",
+    "drop_store",
+    "embed",
+    "export_graph",
+    "get_db_path",
+    "get_graph_stats",
+    "get_memory_status",
+    "get_store",
+    "import_graph",
+    "l2_normalize",
+    "peek_context",
+    "promote_to_long_term",
+    "prune_stale_links",
+    "reload_session_from_db",
+    "reset_store",
+    "resolve_context",
+    "retrieve_with_traversal",
+    "search_graph",
+    "tokenize",
+    "upsert_node",
+]

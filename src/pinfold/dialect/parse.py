@@ -224,7 +224,7 @@ def _one(raw: str, text: str, first: str, number: int, problems: list[Problem]) 
         if name == NEW:
             problems.append(_new_on_update(raw, text, number))
         return Op("-", "row", number, raw, name)
-    m = _schema(text)
+    m = _schema(text) if first == "S" else None
     if m is not None:
         got = _fields(raw, text, m.end(), number, problems)
         if got[1]:
@@ -271,8 +271,7 @@ def _fields(
     if pos == end:
         return {}, ()
     if text.find('"', pos) < 0 and end - pos < 4096:
-        tail = text[pos:]
-        plain = _displayed_fields(tail) or _plain_fields(tail)
+        plain = _plain_fields(text[pos:])
         if plain is not None:
             return plain, ()
     fields: dict[str, str] = {}
@@ -327,29 +326,10 @@ def _fields(
 
 
 @lru_cache(maxsize=4096)
-def _is_known_key(key: str) -> bool:
-    return is_key(key) is not None
-
-
-@lru_cache(maxsize=4096)
-def _are_known_keys(keys: tuple[str, ...]) -> bool:
-    return len(keys) <= limits.FIELDS_PER_ROW and all(map(is_key, keys))
-
-
-def _displayed_fields(text: str) -> dict[str, str] | None:
-    """Return the fields of a tail written exactly as it would be displayed, " ; k=v ; k=v", None for any other.
-
-    Looks at the whole a few times instead of at each field: what models copy from a pin map, at a third of the cost.
-    """
-    if text[:3] != " ; " or "= " in text or "  " in text or not text.isprintable():
-        return None
-    parts = text[3:].split(" ; ")
-    try:
-        fields = dict([part.split("=", 1) for part in parts])
-    except ValueError:
-        return None
-    count = len(parts)
-    return fields if len(fields) == count == text.count(";") and "" not in fields.values() and _are_known_keys(tuple(fields)) else None
+def _key_in(text: str) -> str | None:
+    """Return the key that stands alone in a text, blanks around it aside; None for anything else."""
+    key = text.strip(_WS)
+    return key if is_key(key) else None
 
 
 def _plain_fields(text: str) -> dict[str, str] | None:
@@ -357,13 +337,13 @@ def _plain_fields(text: str) -> dict[str, str] | None:
     fields: dict[str, str] = {}
     count = 0
     for part in text.split(";"):
-        key, equals, value = part.partition("=")
-        key = key.strip(_WS)
+        before, equals, value = part.partition("=")
         if not equals:
-            if key:
+            if before.strip(_WS):
                 return None
             continue
-        if not _is_known_key(key):
+        key = _key_in(before)
+        if key is None:
             return None
         count += 1
         fields[key] = value.strip(_WS)
@@ -415,11 +395,8 @@ def parse_rows(lines: list[str]) -> Batch:
 
 # --- what is wrong, and where ------------------------------------------------------------------------------------
 
-_Step = tuple[re.Pattern[str], str, str]
-
-
-def _steps(*rows: tuple[str, str, str]) -> tuple[_Step, ...]:
-    return tuple((re.compile(pattern), message, hint) for pattern, message, hint in rows)
+# Patterns as text: only a refused line needs them, and compiling them takes longer than all else a command imports.
+_Step = tuple[str, str, str]
 
 
 _TAIL = r"(?![A-Za-z0-9_.:-])"
@@ -434,22 +411,22 @@ _end_of_edge = (_END, "an id or NEW:label is expected", "")
 _kind = (rf"{KIND}(?![A-Za-z0-9_]){_W}+", "a kind is expected", "kinds are capitals: + TSK [NEW] ; goal=…")
 _new_or_id = (rf"(?:{_NEW_OR_ID})", "NEW, NEW:label or an id is expected", "")
 
-_ADD_NODE = _steps(_blank_after_op, _kind, _open, _new_or_id, _close)
-_ADD_EDGE = _steps(
+_ADD_NODE = (_blank_after_op, _kind, _open, _new_or_id, _close)
+_ADD_EDGE = (
     _blank_after_op,
     (rf"(?:(?:{_NEW_OR_ID}){_W}+)?(?=\[)", "an edge's id, NEW or [ is expected", "+ [source] --(relation)--> [target]"),
     _open, _end_of_edge, _close, _arrow_open, _relation, _arrow_close, _open, _end_of_edge, _close,
 )  # fmt: skip
-_PATCH_NODE = _steps(_blank_after_op, _open, _ground, _close)
-_PATCH_EDGE = _steps(
+_PATCH_NODE = (_blank_after_op, _open, _ground, _close)
+_PATCH_EDGE = (
     _blank_after_op,
     (rf"(?:{ID}{_W}+)?(?=\[)", "an edge's id or [ is expected", "~ [source] --(relation)--> [target]"),
     _open, _ground, _close, _arrow_open, _relation, _arrow_close, _open, _ground, _close,
 )  # fmt: skip
-_PATCH_ROW = _steps(_blank_after_op, (rf"{ID}(?={_W}|;|$)", "an id is expected", "~ [id] ; key=value"))
-_DROP_NODE = _steps(_blank_after_op, _open, _ground, _close, (r"$", "nothing may follow the id", "- id drops one row"))
-_DROP_ROW = _steps(_blank_after_op, (rf"{ID}{_TAIL}", "an id is expected", "- id drops one row"), (r"$", "nothing may follow the id", "- id drops one row"))
-_PRESENT_EDGE = _steps(*[(s[0].pattern, s[1], s[2]) for s in _ADD_EDGE[1:]])
+_PATCH_ROW = (_blank_after_op, (rf"{ID}(?={_W}|;|$)", "an id is expected", "~ [id] ; key=value"))
+_DROP_NODE = (_blank_after_op, _open, _ground, _close, (r"$", "nothing may follow the id", "- id drops one row"))
+_DROP_ROW = (_blank_after_op, (rf"{ID}{_TAIL}", "an id is expected", "- id drops one row"), (r"$", "nothing may follow the id", "- id drops one row"))
+_PRESENT_EDGE = _ADD_EDGE[1:]
 
 
 def _explain(raw: str, text: str, number: int, problems: list[Problem]) -> None:
@@ -459,6 +436,7 @@ def _explain(raw: str, text: str, number: int, problems: list[Problem]) -> None:
     if op in "~-" and re.match(rf"\[?NEW(:|\]|{_W}|$)", rest):
         problems.append(_new_on_update(raw, text, number))
         return
+    steps: tuple[_Step, ...]
     if op == "+":
         steps = _ADD_EDGE if arrow or rest.startswith("[") else _ADD_NODE
     elif op == "~":
@@ -472,7 +450,7 @@ def _explain(raw: str, text: str, number: int, problems: list[Problem]) -> None:
         return
     pos = 0
     for pattern, message, hint in steps:
-        m = pattern.match(text, pos)
+        m = re.compile(pattern).match(text, pos)
         if m is None:
             problems.append(Problem(number, _start(raw) + pos, "parse_error", message, hint))
             return

@@ -130,7 +130,7 @@ def parser_of(verb: str, row: Operation) -> Parser:
     parser = Parser(verb, usage_of(verb, row), row.summary or row.doc)
     group = parser.add_argument_group("flags of this command")
     for param in row.params:
-        if param.kind == "any" or param.file:
+        if (param.kind == "any" and param.positional) or param.file:
             group.add_argument("--file", metavar="F", help=f"read {param.name} from a file; `-` in its place reads standard input")
             group.add_argument("--stdin", action="store_true", help=f"read {param.name} from standard input")
             if param.kind == "any":
@@ -317,9 +317,14 @@ def _json_text(text: str) -> Any:
         raise argparse.ArgumentTypeError(f"this is not JSON: {error}") from None
 
 
+def _json_or_text(text: str) -> Any:
+    """Return JSON where it is an object or a list, else the text: a filter may be either."""
+    return _json_text(text) if text.lstrip()[:1] in ("{", "[") else text
+
+
 def _list(text: str) -> list[str]:
     return [part for part in text.split(",") if part]
 
 
-_TYPES: dict[str, Callable[[str], Any]] = {"seconds": duration, "int": _whole, "float": float, "object": _json_text, "any": _json_text, "strings": _list}
+_TYPES: dict[str, Callable[[str], Any]] = {"seconds": duration, "int": _whole, "float": float, "object": _json_text, "any": _json_or_text, "strings": _list}
 _METAVARS = {"seconds": "90s|60m|2h", "int": "N", "float": "X", "object": "JSON", "any": "JSON", "strings": "A,B"}

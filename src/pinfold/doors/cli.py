@@ -26,6 +26,8 @@ OWN_VERBS = {
     "doctor": ("pinfold.doors.doctor", "check the store; says what is damaged and where"),
     "stat": ("pinfold.doors.verbs", "sizes of the store and its sessions"),
     "compact": ("pinfold.doors.verbs", "snapshot every session and drop old history"),
+    "bench": ("pinfold.doors.recall", "measure recall on question sets"),
+    "reembed": ("pinfold.doors.recall", "make the vectors that search lacks"),
     "mcp": ("pinfold.doors.verbs", "serve MCP clients over stdio or HTTP"),
     "demo": ("pinfold.doors.verbs", "see eight workers share one store"),
     "guide": ("pinfold.doors.verbs", "what an agent needs to know, to paste into its prompt"),
@@ -173,6 +175,8 @@ def _run_row(verb: str, row: Operation, words: list[str]) -> int:
     unnamed = common.session is None and verb in ("session open", "session load")
     if unnamed and verb == "session open":
         common.session = f"s_{os.urandom(4).hex()}"
+    if verb == "session resume":
+        arguments["must_exist"] = True
     from pinfold.operations import run
 
     with open_memory(common) as memory:
@@ -219,6 +223,8 @@ def show(row: Operation, result: Any, common: Common, name: str) -> None:
         return
     for field in ("value", "payload"):
         if field in result and not (field == "payload" and result.get("status") != "resolved"):
+            if result.get("stale"):
+                say(f"stale: {name} because {', '.join(result['because'])}")
             write_value(result[field])
             if "next_offset" in result:
                 say(f"more: --offset {result['next_offset']} of {result['size_bytes']} bytes")

@@ -93,5 +93,6 @@ def unknown_verb(verb: str, second: str) -> UsageError:
     if of_group:
         return UsageError(f"pinfold {verb} needs one of: {', '.join(name.partition(' ')[2] for name in of_group)}", hint="pinfold --help")
     asked = f"{verb} {second}".strip()
-    near = difflib.get_close_matches(asked, known, 3, 0.7) or difflib.get_close_matches(verb, known, 3, 0.6)
+    second_words = [name for name in known if name.endswith(f" {verb}")]
+    near = second_words or difflib.get_close_matches(asked, known, 3, 0.7) or difflib.get_close_matches(verb, known, 3, 0.6)
     return UsageError(f"there is no verb {verb!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""), hint="pinfold --help lists them")

@@ -137,7 +137,7 @@ class Door:
         call = Call(memory, named, default_session=lambda: self._session_id(None), roots=self.roots, actor=actor)
         wait_s = _bounded_wait(arguments)
         changes = row.changes(arguments)
-        if not row.store and not row.slow and not changes and call.session_id in memory._sessions:
+        if not row.store and not row.slow and not changes and call.session_id in memory._sessions and not call.session._replica.state.inputs.given:
             result = start(row, call, arguments)
         else:
             result = await asyncio.get_running_loop().run_in_executor(None, start, row, call, arguments)

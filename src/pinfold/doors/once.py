@@ -46,6 +46,14 @@ def run_once(words: Sequence[str]) -> int:
     group.add_argument("--ttl", type=duration, metavar="90s|60m|2h", help="forget the output after")
     group.add_argument("--lease", type=duration, default=30.0, metavar="30s", help="how long a dead owner blocks the others; renewed while the command runs")
     group.add_argument("--timeout", type=duration, metavar="10m", help="wait no longer than this for somebody else's run")
+    group.add_argument(
+        "--input",
+        action="append",
+        metavar="TEXT",
+        help="what the output is made from: file:PATH, tree:FOLDER, slot:KEY, row:ID, "
+        "version:NAME=VALUE, url:… etag=…; when it changes the command runs again; may be repeated",
+    )
+    group.add_argument("--any-age", action="store_true", help="take what is there, stale or not")
     group.add_argument("--tool", metavar="TEXT", help="instead of KEY: the name of a call")
     group.add_argument("--arguments", type=_json_text, metavar="JSON", help="and its arguments, in any order")
     flags, bare, before = parser.read(words)
@@ -73,7 +81,7 @@ def _once(common: Common, key: str, command: list[Any], flags: Any) -> int:
     try:
         with open_memory(common) as memory:
             session = memory.session(common.session or default_session())
-            hit = session.once_hit(key, work.run, ttl_s=flags.ttl, lease_s=flags.lease, timeout_s=flags.timeout)
+            hit = session.once_hit(key, work.run, ttl_s=flags.ttl, lease_s=flags.lease, timeout_s=flags.timeout, inputs=flags.input, fresh=not flags.any_age)
     except CommandFailed as failed:
         return _failed(common, failed.status, str(failed), work.stdout)
     except WorkFailed as shared:

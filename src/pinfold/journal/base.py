@@ -72,7 +72,7 @@ class Journal(Protocol):
     def write_lock(self, session: str, timeout_s: float) -> AbstractContextManager[Any]:
         """Return a context that writers queue for, where the backend has locks: for fairness, `append` is right without.
 
-        Re-entrant in a thread. Raises Busy.
+        Its value is true where it had to wait: somebody may have written meanwhile. Re-entrant in a thread. Raises Busy.
         """
 
     def version(self, session: str) -> Hashable:

@@ -37,7 +37,13 @@ def store_bytes(path: str) -> int | None:
 
 
 def open_journal(url: str) -> Journal:
-    """Return the journal of a URL: memory://, sqlite:///path[?durability=full][&mode=ro]. Raises ConfigurationError."""
+    """Return the journal of a URL. Raises ConfigurationError.
+
+    memory://
+    sqlite:///path[?durability=full][&mode=ro]
+    redis://, rediss://, redis+cluster://, rediss+cluster://[user:password@]host:port[,host:port][/db][?replicas=1]…
+    postgresql://[user:password@]host[:port]/database[?schema=pinfold]…
+    """
     scheme, mark, rest = url.partition("://")
     if not mark:
         raise ConfigurationError(f"{url!r} is not a store URL", code="bad_url", hint=f"write sqlite:///{url} for a file, or memory://")
@@ -46,16 +52,41 @@ def open_journal(url: str) -> Journal:
     if scheme == "memory":
         from pinfold.journal.memory import MemoryJournal
 
-        _only(url, options, ())
+        only_options(url, options, ())
         return MemoryJournal()
     if scheme == "sqlite":
         from pinfold.journal.sqlite import SqliteJournal
 
-        _only(url, options, ("durability", "mode"))
+        only_options(url, options, ("durability", "mode"))
         if not location.startswith("/") or location == "/":
             raise ConfigurationError(f"{url!r} names no file", code="bad_url", hint="write sqlite:///relative/path or sqlite:////absolute/path")
         return SqliteJournal(sqlite_path(location), **options)
-    raise ConfigurationError(f"{scheme}:// is not a kind of store this pinfold knows", code="bad_url", hint="use sqlite:///path or memory://")
+    if scheme in ("redis", "rediss", "redis+cluster", "rediss+cluster"):
+        from pinfold.journal.remote import open_redis
+
+        return open_redis(scheme, location, options)
+    if scheme in ("postgresql", "postgres"):
+        from pinfold.journal.remote import open_postgres
+
+        return open_postgres(location, options)
+    raise ConfigurationError(
+        f"{scheme}:// is not a kind of store this pinfold knows",
+        code="bad_url",
+        hint="use sqlite:///path, redis://, redis+cluster://, postgresql:// or memory://",
+    )
+
+
+def migrate_store(url: str) -> list[str]:
+    """Bring the tables of a PostgreSQL store to this pinfold's format. Return what was done, empty where nothing was to do.
+
+    Other stores need none: they make their format at the first write. Raises ConfigurationError, Unavailable.
+    """
+    journal = open_journal(url)
+    try:
+        migrate = getattr(journal, "migrate", None)
+        return migrate() if migrate is not None else []
+    finally:
+        journal.close()
 
 
 def sqlite_path(location: str) -> str:
@@ -85,7 +116,7 @@ def _options(url: str, query: str) -> dict[str, Any]:
     return options
 
 
-def _only(url: str, options: dict[str, Any], known: tuple[str, ...]) -> None:
+def only_options(url: str, options: dict[str, Any], known: tuple[str, ...]) -> None:
     for name in options:
         if name not in known:
             known_text = ", ".join(known) or "none"

@@ -24,6 +24,11 @@ from pinfold.errors import Busy, ConfigurationError, JournalCorrupt, NewerFormat
 from pinfold.journal.base import Conflict, SessionInfo, Snapshot
 from pinfold.journal.lock import FileLock
 
+try:
+    from _weakrefset import WeakSet  # which threading has loaded; weakref itself is not needed
+except ImportError:
+    from weakref import WeakSet
+
 APPLICATION_ID = 0x50464C44
 STORE_FORMAT = 1
 
@@ -48,6 +53,33 @@ _abandoned: list[sqlite3.Connection] = []
 """Connections inherited over a fork: closing one in the child could run a checkpoint on the parent's locks."""
 
 
+_open_journals: WeakSet[SqliteJournal] = WeakSet()
+_held_at_fork: dict[int, list[Any]] = {}
+_FORK_WAIT_S = 5.0
+_making = threading.RLock()
+
+
+def _before_fork() -> None:
+    """Let no thread be inside SQLite while this one forks: the child would wait for ever for SQLite's own, global locks."""
+    held = _held_at_fork[threading.get_ident()] = []
+    if _making.acquire(timeout=_FORK_WAIT_S):  # and none begins to use one that was not there a moment ago
+        held.append(_making)
+    for journal in list(_open_journals):
+        lock = journal._db_lock
+        if lock.acquire(timeout=_FORK_WAIT_S):
+            held.append(lock)
+
+
+def _after_fork() -> None:
+    """In parent and child, where the thread that forked goes on: let go."""
+    for lock in _held_at_fork.pop(threading.get_ident(), []):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+
 class SqliteJournal:
     """A store in one SQLite file. Threads, processes and forks may share it."""
 
@@ -61,12 +93,15 @@ class SqliteJournal:
         self.durability = durability
         self.read_only = mode == "ro"
         self._db: sqlite3.Connection | None = None
+        self._look: sqlite3.Cursor | None = None
         self._db_lock = threading.RLock()
         self._turns = threading.Lock()
         self._holder = 0
         self._file_lock = FileLock(path + ".lock")
         self._ids: dict[str, int] = {}
         self._closed = False
+        with _making:
+            _open_journals.add(self)
 
     # --- opening ------------------------------------------------------------------------------------------------
 
@@ -191,7 +226,9 @@ class SqliteJournal:
     def version(self, session: str) -> int:
         with self._db_lock:
             try:
-                version: int = (self._db or self._open()).execute("PRAGMA data_version").fetchone()[0]
+                if self._db is None or self._look is None:  # one cursor for all looks: making one costs as much as the look
+                    self._look = self._open().cursor()
+                version: int = self._look.execute("PRAGMA data_version").fetchone()[0]
             except sqlite3.Error as error:
                 _translate(error, self.path)
         return version
@@ -230,7 +267,11 @@ class SqliteJournal:
                     done = self._open().execute(_APPEND, (known, record.seq, record.hash, record.body, after, after_hash)).rowcount
                 except sqlite3.Error as error:
                     done = self._collided(error)
-            return None if done == 1 else self._conflict(session, after)
+                if done == 1:
+                    return None
+                if self._rows("SELECT id FROM session WHERE name = ?", session) == [(known,)]:
+                    return self._conflict(session, after)
+            # The session was dropped and begun anew since: once more, under its new id.
         start = after
         with _Transaction(self) as db:
             known = self._id(db, session) or db.execute("INSERT INTO session (name) VALUES (?)", (session,)).lastrowid or 0
@@ -404,7 +445,7 @@ class SqliteJournal:
     def after_fork(self) -> None:
         if self._db is not None:
             _abandoned.append(self._db)
-            self._db = None
+            self._db = self._look = None
         self._db_lock, self._turns, self._holder = threading.RLock(), threading.Lock(), 0
         self._file_lock.close()
 
@@ -413,7 +454,7 @@ class SqliteJournal:
             self._closed = True
             if self._db is not None:
                 self._db.close()
-                self._db = None
+                self._db = self._look = None
             self._file_lock.close()
 
 
@@ -427,16 +468,17 @@ class _WriteLock:
         self._timeout_s = timeout_s
         self._outer = False
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> bool:
         journal = self._journal
         me = threading.get_ident()
         if journal._holder == me:
-            return
+            return False
         if journal._closed:
             raise _closed(journal.path)
         if journal.read_only:
             raise _read_only(journal.path)
-        if not journal._turns.acquire(timeout=self._timeout_s):
+        waited = not journal._turns.acquire(blocking=False)
+        if waited and not journal._turns.acquire(timeout=self._timeout_s):
             raise self._busy("another thread of this process")
         try:
             if not journal._file_lock.acquire(self._timeout_s):
@@ -450,6 +492,7 @@ class _WriteLock:
             raise
         journal._holder = me
         self._outer = True
+        return waited or journal._file_lock.waited
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._outer:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from pinfold.operations.table import Call, Operation, Param, finish, run, start, waits
 
-ROOMS = ("pinfold.operations.silo", "pinfold.operations.graph", "pinfold.operations.graphql")
+ROOMS = (
+    "pinfold.operations.silo",
+    "pinfold.operations.graph",
+    "pinfold.operations.recall",
+    "pinfold.operations.inputs",
+    "pinfold.operations.graphql",
+)
 TOOLSETS = {"standard": "S", "core": "C", "pmll": "P", "memnet": "M"}
 
 if TYPE_CHECKING:

@@ -9,16 +9,16 @@ from pinfold.errors import Refused
 from pinfold.graph_session import Changed, GraphReads, SessionAt
 from pinfold.operations.table import Call, Operation, Param, whole_ms
 
-_TEXT = Param("text", "str", "lines: + KIND [NEW] ; key=value, ~ [ID] ; key=value, - ID", positional=True, file=True)
+_TEXT = Param("text", "str", "lines: + KIND [NEW] ; key=value, ~ [ID] ; key=value, - ID", positional=True, file=True, told=False)
 _WIRE = Param("wire_lines", "strings", "the lines", None, cli="", told=False)
 _IF_SEQ = Param("if_seq", "int", "refuse if a touched row changed after this seq", None, told=False)
 _DRY = Param("dry_run", "bool", "answer the same, write nothing", False, told=False)
-_NEW_RELATION = Param("allow_new_relation", "bool", "declare relations the schema lacks", False, told=False)
-_ANCHORS = Param("anchor", "strings", "ids to read around", None, positional=True, also="anchor")
+_NEW_RELATION = Param("allow_new_relation", "bool", "declare relations the schema lacks", False, mcp=False)
+_ANCHORS = Param("anchor", "strings", "ids to read around", None, positional=True, also="anchor", told=False)
 _DEPTH = Param("depth", "int", "edges from an anchor", limits.WALK_DEPTH, told=False)
-_ROWS = Param("max_rows", "int", "at most this many rows", None, told=False)
+_ROWS = Param("max_rows", "int", "at most this many rows", None, mcp=False)
 _RELATIONS = Param("relations", "strings", "only along these", None, told=False)
-_DIRECTION = Param("direction", "str", "out, in or both", "both", told=False)
+_DIRECTION = Param("direction", "str", "out, in or both", "both", mcp=False)
 _AT = Param("at", "str", "as of a seq or an ISO time", None, mcp=False)
 
 
@@ -86,6 +86,7 @@ def _reader(call: Call, at: str | None) -> GraphReads:
 def _pin_map(
     call: Call,
     anchor: list[str] | None,
+    query: str | None,
     depth: int,
     budget_tokens: int,
     max_rows: int | None,
@@ -99,6 +100,7 @@ def _pin_map(
 ) -> dict[str, Any]:
     shown = _reader(call, at).pin_map(
         *(anchor or []),
+        query=query or "",
         depth=depth,
         budget_tokens=budget_tokens,
         max_rows=max_rows,
@@ -162,8 +164,22 @@ def _item(item: Any) -> dict[str, Any]:
     return {"id": item.id, "line": item.line, "seq": item.seq, "at": whole_ms(item.at_ms), **({"actor": item.actor} if item.actor else {})}
 
 
-def _list(call: Call, tag: str | None, where: list[str] | None, form: str, active_only: bool, limit: int, cursor: str, at: str | None) -> dict[str, Any]:
-    found = _reader(call, at).find(tag, where=where, form=form, active_only=active_only, limit=limit, cursor=cursor)
+def _list(
+    call: Call,
+    tag: str | None,
+    where: list[str] | None,
+    form: str,
+    active_only: bool,
+    superseded: bool,
+    since: str,
+    until: str,
+    limit: int,
+    cursor: str,
+    at: str | None,
+) -> dict[str, Any]:
+    found = _reader(call, at).find(
+        tag, where=where, form=form, active_only=active_only, superseded=superseded, since=since, until=until, limit=limit, cursor=cursor
+    )
     return {"items": [_item(item) for item in found.items], "total": found.total, "returned": len(found.items), "next": found.cursor}
 
 
@@ -307,8 +323,8 @@ ROWS = (
     Operation(
         name="mutate",
         access="write",
-        doc="Write facts, all lines or none. + TSK [NEW] ; goal=ship creates (ids are minted: copy them from lines), "
-        "+ [T1] --(needs)--> [T2] links, ~ [T1] ; status=done patches, - T1 drops. Quote values with ; or quotes.",
+        doc="Write facts, all lines or none: + TSK [NEW] ; goal=ship creates (copy the minted id), + [T1] --(needs)--> [T2] links, "
+        "~ [T1] ; status=done patches, - T1 drops. Quote values with ; in them.",
         params=(_TEXT, _IF_SEQ, _DRY, _NEW_RELATION),
         handler=_mutate,
         python="mutate",
@@ -368,16 +384,17 @@ ROWS = (
     Operation(
         name="pin_map",
         access="read",
-        doc="The facts around your anchors, most relevant first, within budget_tokens. Read it at the start of a turn; with since=<etag> only what changed.",
+        doc="The facts around anchors (ids) or a query, within budget_tokens: read it each turn. since=<etag>: only what changed.",
         params=(
             _ANCHORS,
+            Param("query", "str", "or: find the anchors by this", None, told=False),
             _DEPTH,
             Param("budget_tokens", "int", "", limits.BUDGET_TOKENS, told=False),
             _ROWS,
             _RELATIONS,
-            Param("kinds", "strings", "only these kinds", None, told=False),
+            Param("kinds", "strings", "only these kinds", None, mcp=False),
             _DIRECTION,
-            Param("since", "str", "etag of an earlier map", ""),
+            Param("since", "str", "etag of an earlier map", "", told=False),
             Param("cursor", "str", "of the page before", "", told=False),
             Param("counter", "str", "est, or o200k to count exactly", "est", mcp=False),
             _AT,
@@ -491,6 +508,9 @@ ROWS = (
             Param("where", "strings", "status=open, prio>=3, goal=*ship*; all must hold", None, repeat=True),
             Param("form", "str", "node, edge, law or any", "node"),
             Param("active_only", "bool", "without settled rows", False),
+            Param("superseded", "bool", "those too that others took the place of", False, told=False),
+            Param("since", "str", "that held at or after this ISO time", "", told=False),
+            Param("until", "str", "that held before this ISO time", "", told=False),
             Param("limit", "int", "rows a page", 50, cli_default=limits.LIST_ROWS_MAX),
             Param("cursor", "str", "next of the page before", ""),
             _AT,

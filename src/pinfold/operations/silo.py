@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import msgspec
+
 from pinfold import limits
 from pinfold.errors import Refused
 from pinfold.operations.table import Call, Operation, Param, key_of, part_of, whole_ms
@@ -12,13 +14,15 @@ from pinfold.state.outcomes import Claimed, Hit, Miss, Pending, Rejected
 from pinfold.state.value import check_key
 from pinfold.steps import Steps
 
-_KEY = Param("key", "str", "what the work is called; or give tool and arguments", None, positional=True)
+_KEY = Param("key", "str", "names the work; or give tool and arguments", None, positional=True)
 _TOOL = Param("tool", "str", "or: the tool about to be called", None, told=False)
 _ARGUMENTS = Param("arguments", "object", "and its arguments, in any order", None, told=False)
 _TTL = Param("ttl_s", "seconds", "forget after", None, cli="ttl", told=False)
 _LEASE = Param("lease_s", "seconds", "how long the claim lasts unrenewed", limits.LEASE_MCP_S, cli="lease", told=False)
 _WAIT = Param("wait_s", "seconds", "wait for work in flight", 0, cli="wait", told=False)
 _TOKEN = Param("token", "int", "the claim's token", None, told=False)
+_INPUTS = Param("inputs", "strings", "made from: file:PATH, row:ID, slot:KEY", None, cli="input", repeat=True)
+_FRESH = Param("fresh", "bool", "a stale value is a miss", False, told=False)
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------
@@ -35,9 +39,13 @@ def _open(
     map_lines: list[str] | None,
     seed_lines: list[str] | None,
     allow_new_relation: bool,
+    must_exist: bool = False,
 ) -> dict[str, Any]:
     session = call.session
-    existed = session._replica.state.exists
+    existed = session._replica.state.exists and not session._replica.is_over()
+    if must_exist and not existed:
+        hint = f"`session open {session.session_id}` begins one, `session restore` brings an ended one back"
+        raise Refused(f"there is no session {session.session_id!r}", code="no_such_session", hint=hint, session_id=session.session_id)
     wanted: dict[str, Any] = {"silo_size": silo_size, "ttl_s": ttl_s, "long_term": long_term, "promote_after": promote_after}
     session.configure(**{name: value for name, value in wanted.items() if value is not None})
     document = "\n".join([*_declared(call, schema, map_file, map_lines), *(seed_lines or [])])
@@ -84,7 +92,7 @@ def _info(call: Call) -> dict[str, Any]:
         "session_id": status.session_id,
         "short_term": status.short_term,
         "promises": status.promises,
-        "long_term": call.session.graph_counts(),
+        "long_term": status.long_term,
         "promotion_threshold": status.promotion_threshold,
         "seq": status.seq,
         "expires_at": whole_ms(status.expires_at),
@@ -148,24 +156,26 @@ def _peek(
     claim: bool,
     lease_s: float,
     wait_s: float,
+    fresh: bool,
     offset: int,
     limit_bytes: int | None,
 ) -> dict[str, Any] | Steps[dict[str, Any]]:
     name = check_key(key_of(key, tool, arguments))
     if claim or wait_s > 0:
-        return _peek_steps(call, name, claim, lease_s, wait_s, offset, limit_bytes)
-    return _found(call, call.session.peek(name), offset, limit_bytes)
+        return _peek_steps(call, name, claim, lease_s, wait_s, fresh, offset, limit_bytes)
+    return _found(call, call.session.peek(name, fresh=fresh), offset, limit_bytes)
 
 
-def _peek_steps(call: Call, key: str, claim: bool, lease_s: float, wait_s: float, offset: int, limit_bytes: int | None) -> Steps[dict[str, Any]]:
+def _peek_steps(call: Call, key: str, claim: bool, lease_s: float, wait_s: float, fresh: bool, offset: int, limit_bytes: int | None) -> Steps[dict[str, Any]]:
     session = call.session
-    found = yield from session._claim_steps(key, lease_s, wait_s, None) if claim else session._peek_steps(key, wait_s)
+    found = yield from session._claim_steps(key, lease_s, wait_s, None, fresh) if claim else session._peek_steps(key, wait_s, fresh)
     return _found(call, found, offset, limit_bytes)
 
 
 def _found(call: Call, found: Hit | Pending | Claimed | Rejected | Miss, offset: int, limit_bytes: int | None) -> dict[str, Any]:
     if isinstance(found, Hit):
-        return {"hit": True, **part_of(found.value, offset, limit_bytes, call.shown), "index": found.index}
+        stale = {} if found.because is None else {"stale": True, "because": list(found.because)}
+        return {"hit": True, **stale, **part_of(found.value, offset, limit_bytes, call.shown), "index": found.index}
     if isinstance(found, Pending):
         return {"hit": True, "status": "pending", "promise_id": found.promise_id, "lease_left_s": _s(found.lease_left_s)}
     if isinstance(found, Claimed):
@@ -176,26 +186,42 @@ def _found(call: Call, found: Hit | Pending | Claimed | Rejected | Miss, offset:
 
 
 def _claim(
-    call: Call, key: str | None, tool: str | None, arguments: dict[str, Any] | None, lease_s: float, wait_s: float
+    call: Call, key: str | None, tool: str | None, arguments: dict[str, Any] | None, lease_s: float, wait_s: float, fresh: bool
 ) -> dict[str, Any] | Steps[dict[str, Any]]:
-    return _peek(call, key, tool, arguments, True, lease_s, wait_s, 0, None)
+    return _peek(call, key, tool, arguments, True, lease_s, wait_s, fresh, 0, None)
+
+
+def _rests(call: Call, inputs: list[str] | None) -> list[str] | None:
+    if not inputs:
+        return None
+    from pinfold.operations.inputs import inputs_of
+
+    return inputs_of(call, inputs)
 
 
 def _set(
-    call: Call, key: str | None, value: Any, tool: str | None, arguments: dict[str, Any] | None, ttl_s: float | None, token: int | None, request_id: str | None
+    call: Call,
+    key: str | None,
+    value: Any,
+    tool: str | None,
+    arguments: dict[str, Any] | None,
+    ttl_s: float | None,
+    token: int | None,
+    inputs: list[str] | None,
+    request_id: str | None,
 ) -> dict[str, Any]:
-    stored = call.session.set(key_of(key, tool, arguments), value, ttl_s=ttl_s, token=token, request_id=request_id)
+    stored = call.session.set(key_of(key, tool, arguments), value, ttl_s=ttl_s, token=token, inputs=_rests(call, inputs), request_id=request_id)
     return {"status": "stored", "index": stored.index, **({"evicted": stored.evicted} if stored.evicted else {})}
 
 
 def _resolve(
-    call: Call, promise_id: str, payload: Any, error: str | None, token: int | None, wait_s: float, ttl_s: float | None
+    call: Call, promise_id: str, payload: Any, error: str | None, token: int | None, wait_s: float, inputs: list[str] | None, ttl_s: float | None
 ) -> dict[str, Any] | Steps[dict[str, Any]]:
     session = call.session
     if payload is not None and error is not None:
         raise Refused("a promise is resolved with a payload or rejected with an error, not both", code="bad_arguments", hint="pass one of them")
     if payload is not None:
-        settled = session.fulfil(promise_id, payload, token=token, ttl_s=ttl_s)
+        settled = session.fulfil(promise_id, payload, token=token, ttl_s=ttl_s, inputs=_rests(call, inputs))
         return {"status": "resolved", "promise_id": promise_id, "index": settled.index, **({"evicted": settled.evicted} if settled.evicted else {})}
     if error is not None:
         session.reject(promise_id, error, token=token)
@@ -329,7 +355,7 @@ ROWS = (
     Operation(
         name="open",
         access="write",
-        doc="Open or resume a session; never wipes. Not required before other tools.",
+        doc="Open a session. Not required.",
         params=(
             Param("silo_size", "int", "keep at most this many slots, evicting the least recently used", None, told=False),
             Param("ttl_s", "seconds", "end the session this long after its last use", None, cli="ttl", told=False),
@@ -340,6 +366,7 @@ ROWS = (
             Param("map_lines", "strings", "one line of a MemNet map", None, cli="map", repeat=True, mcp=False),
             Param("seed_lines", "strings", "a line to add", None, cli="seed", repeat=True, mcp=False),
             Param("allow_new_relation", "bool", "declare relations the schema lacks", False, mcp=False),
+            Param("must_exist", "bool", "refuse to begin a new one, as `session resume` does", False, mcp=False),
         ),
         handler=_open,
         python="Memory.session",
@@ -354,7 +381,7 @@ ROWS = (
     Operation(
         name="status",
         access="read",
-        doc="Counts of slots, promises, hits and misses, and what was saved.",
+        doc="Counts, and what was saved.",
         params=(),
         handler=_info,
         python="status",
@@ -365,7 +392,7 @@ ROWS = (
         text=_told_status,
         summary="counts of slots, promises, hits, and what was saved",
         result="short_term{slots, silo_size, bytes, hits, misses, evicted}, promises{pending, resolved, rejected}, "
-        "long_term{nodes, edges, laws, kinds, relations}, promotion_threshold, seq, expires_at, ledger{executions_avoided, waits_joined}",
+        "long_term{nodes, edges, laws, kinds, relations, types, session}, promotion_threshold, seq, expires_at, ledger{executions_avoided, waits_joined}",
         slow=True,
     ),
     Operation(
@@ -455,16 +482,17 @@ ROWS = (
     Operation(
         name="peek",
         access="read",
-        doc="Call before any costly work. hit with value: use it. status pending: somebody is at it; call again with wait_s. "
-        "hit false: do the work, then set. With claim=true a miss makes you the owner (token): finish with resolve.",
+        doc="Call before costly work. value: use it. pending: somebody is at it; call again with wait_s. hit false: do the work, "
+        "then set. claim=true: a miss makes you the owner (token); finish with resolve.",
         params=(
             _KEY,
             _TOOL,
             _ARGUMENTS,
-            Param("claim", "bool", "own the work if nobody does", False),
+            Param("claim", "bool", "own the work if nobody does", False, told=False),
             _LEASE,
             _WAIT,
-            Param("offset", "int", "next_offset of a long value", 0),
+            _FRESH,
+            Param("offset", "int", "next_offset of a long value", 0, told=False),
             Param("limit_bytes", "int", "longest part", limits.PEEK_PART_BYTES, cli_default=2**53, mcp=False),
         ),
         handler=_peek,
@@ -474,14 +502,15 @@ ROWS = (
         cli=("peek",),
         is_empty=lambda result: "value" not in result,
         summary="look: the value, or who is at work on it",
-        result="{hit:true, value, index} | {hit:true, status:pending, promise_id, lease_left_s} | {hit:false} | {hit:false, claimed:true, promise_id, token}",
+        result="{hit:true, value, index, stale?:true, because[]?} | {hit:true, status:pending, promise_id, lease_left_s} | {hit:false} | "
+        "{hit:false, claimed:true, promise_id, token}",
         writes=lambda arguments: bool(arguments.get("claim")),
     ),
     Operation(
         name="claim",
         access="write",
         doc="Own the work on a key unless it is done or in flight.",
-        params=(_KEY, _TOOL, _ARGUMENTS, _LEASE, _WAIT),
+        params=(_KEY, _TOOL, _ARGUMENTS, _LEASE, _WAIT, _FRESH),
         handler=_claim,
         python="claim",
         cli=("claim",),
@@ -493,14 +522,15 @@ ROWS = (
     Operation(
         name="set",
         access="write",
-        doc="Store a result so that nobody works on it again. Wakes those who wait for it.",
+        doc="Store a result so that nobody works on it again.",
         params=(
             _KEY,
-            Param("value", "any", "the result: text or JSON", positional=True),
+            Param("value", "any", "the result: text or JSON", positional=True, told=False),
             _TOOL,
             _ARGUMENTS,
             _TTL,
             _TOKEN,
+            _INPUTS,
             Param("request_id", "str", "makes a retry safe", None, mcp=False),
         ),
         handler=_set,
@@ -516,13 +546,14 @@ ROWS = (
     Operation(
         name="resolve",
         access="write",
-        doc="Settle a claimed promise: payload stores the result, error tells those who wait. With neither: its status; wait_s waits.",
+        doc="Settle a claim: payload stores the result, error tells those who wait; neither: its status.",
         params=(
             Param("promise_id", "str", "from peek", positional=True, told=False),
-            Param("payload", "any", "the result", None, positional=True),
-            Param("error", "str", "why there is none", None),
+            Param("payload", "any", "the result", None, positional=True, told=False),
+            Param("error", "str", "why there is none", None, told=False),
             _TOKEN,
             Param("wait_s", "seconds", "wait until it is settled", 0, cli="wait", told=False),
+            msgspec.structs.replace(_INPUTS, told=False),
             Param("ttl_s", "seconds", "forget the result after", None, cli="ttl", mcp=False),
         ),
         handler=_resolve,

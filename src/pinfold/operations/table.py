@@ -112,14 +112,17 @@ class Operation(msgspec.Struct, frozen=True):
         return {(names[name] if name in names and name not in own and names[name] not in arguments else name): value for name, value in arguments.items()}
 
     def input_schema(self, memnet: bool = False) -> dict[str, Any]:
-        """Return the JSON Schema of the arguments an MCP tool takes; every tool takes session_id. memnet: under MemNet's names."""
+        """Return the JSON Schema of the arguments an MCP tool takes; every tool takes session_id. memnet: under MemNet's names.
+
+        It does not forbid others: `start` refuses those that are none by name, and rarely used ones are not listed.
+        """
         properties = {p.name: p.schema() for p in self.params if p.mcp}
         if not self.store:
             properties.setdefault("session_id", {"type": "string"})
         if memnet:
             properties = self._as_memnet(properties)
         required = [p.name for p in self.params if p.mcp and p.required]
-        return {"type": "object", "properties": properties, **({"required": required} if required else {}), "additionalProperties": False}
+        return {"type": "object", "properties": properties, **({"required": required} if required else {})}
 
     def _as_memnet(self, properties: dict[str, Any]) -> dict[str, Any]:
         names = {"session_id": "session", **{p.name: p.also for p in self.params if p.also}}

@@ -58,6 +58,26 @@ class Judge:
         self.have = found / self._total if self._total > 0 else 0.0
         self._gram_norm = index.gram_norm_of(grams)
         self._bar = bar(index.live)
+        self._best = 0.0
+
+    def set_best(self, slot: int, gram_lane: float) -> None:
+        """Say which slot matches best directly, and the best value in the gram lane: what `own` measures by."""
+        self._best = self._direct(slot, gram_lane)
+
+    def _direct(self, slot: int, gram_lane: float) -> float:
+        cosine = gram_lane / self._gram_norm if self._gram_norm > 0 else 0.0
+        return self.cover(slot) + GRAM_WEIGHT * min(1.0, cosine)
+
+    def own(self, slot: int, gram_lane: float) -> float:
+        """Return the confidence of one hit: 0 where nothing of it matches, and its share of `have` by how much does.
+
+        What the store knows of the query at large is no merit of a slot that matches little of it.
+        """
+        direct = self._direct(slot, gram_lane)
+        if direct <= 0.0:
+            return 0.0
+        share = min(1.0, direct / self._best) if self._best > 0 else 1.0
+        return 1.0 / (1.0 + math.exp(-(direct + self.have * share - self._bar) / SOFTNESS))
 
     def cover(self, slot: int) -> float:
         """Return cov of a slot, 0..1."""
@@ -67,8 +87,7 @@ class Judge:
 
     def raw(self, slot: int, gram_lane: float) -> float:
         """Return c; gram_lane: the slot's value in the gram lane (`LexicalIndex.gram_cosine`)."""
-        cosine = gram_lane / self._gram_norm if self._gram_norm > 0 else 0.0
-        return self.cover(slot) + self.have + GRAM_WEIGHT * min(1.0, cosine)
+        return self._direct(slot, gram_lane) + self.have
 
     def confidence(self, slot: int, gram_lane: float) -> float:
         """Return 0..1, rising with c, 0.5 at the bar."""

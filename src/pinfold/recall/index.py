@@ -176,6 +176,20 @@ class RecallIndex:
         slot = self._slot_of.get(id)
         return None if slot is None else self._documents[slot]
 
+    @property
+    def unindexed(self) -> int:
+        """How many documents have been put but not analysed yet."""
+        return len(self._unindexed)
+
+    @property
+    def waiting(self) -> int:
+        """How many documents have no vector yet, 0 without an embedder."""
+        return 0 if self.embedder is None else len(self._pending)
+
+    def documents(self) -> list[Document]:
+        """Return the documents, by slot."""
+        return [document for document in self._documents if document is not None]
+
     # --- change ---------------------------------------------------------------------------------------------------
     def put(self, document: Document) -> bool:
         """Add a document, or replace the one with its id (its place in its group stays). Return whether it was new."""
@@ -412,6 +426,8 @@ class RecallIndex:
             order = order + np.isin(scored.slots, list(exact)) * (order.max() + 1.0)
         order = np.round(order, 9)  # sums in another order differ in the last bits, which must not rank
         judge = Judge(self.lexical, asked.words, asked.grams)
+        if scored.direct.max(initial=0.0) > 0:
+            judge.set_best(int(scored.slots[top_slots(scored.direct, 1, scored.ids)[0]]), scored.best_gram)
         hits = self._hits(order, scored, judge, exact, max(0, k), filter, mask, explain, collapse)
         sure = highest([1.0] * bool(exact))
         if not exact and scored.direct.max(initial=0.0) > 0:
@@ -420,6 +436,20 @@ class RecallIndex:
         low = sure < 0.5
         unsaid = low and is_unspaced(query)
         return Answer(tuple(hits), max(sure, 0.5) if unsaid else sure, low=low, miss=low and not unsaid, note=scored.note, unembedded=unembedded)
+
+    def confidences(self, query: str, ids: Collection[str]) -> dict[str, float]:
+        """Return how directly each of these documents answers the query, 0..1, as a hit's confidence. Unknown ids are left out."""
+        query = normalise(query)
+        asked = analyse(query)
+        self.catch_up()
+        words, grams = self.lexical.bm25_of(self.lexical.word_lane.gather(asked.words)), self.lexical.gram_cosine(asked.grams)
+        direct = rank.fuse([(1.0, words), (self.weights.grams, grams)])
+        judge = Judge(self.lexical, asked.words, asked.grams)
+        if direct.max(initial=0.0) > 0:
+            judge.set_best(top_slots(direct, 1, self.ids)[0], float(grams.max(initial=0.0)))
+        exact = self._exact_slots(query)
+        slots = {id: slot for id in ids if (slot := self._slot_of.get(id)) is not None}
+        return {id: 1.0 if slot in exact else judge.own(slot, float(grams[slot])) for id, slot in slots.items()}
 
     def _exact_slots(self, query: str) -> set[int]:
         slots = set(self._exact.get(_exact_key(query), ()))
@@ -640,7 +670,8 @@ class RecallIndex:
         if now_ms is None or not w.decay_per_day:
             return scored.total
         at = self._at.upto(len(self.ids))[scored.slots]
-        factor = rank.decay_factors((now_ms - at.astype(np.float64)) / DAY_MS, w.decay_per_day, w.decay_floor)
+        # In whole days (UTC): which of two equals was written a moment later is no reason.
+        factor = rank.decay_factors((now_ms // DAY_MS - at // DAY_MS).astype(np.float64), w.decay_per_day, w.decay_floor)
         factor[at == NO_TIME] = 1.0
         if self._pinned:
             pinned = [(d := self._documents[slot]) is not None and d.pinned for slot in scored.slots.tolist()]
@@ -709,7 +740,7 @@ class RecallIndex:
         if slot in exact:
             why, score, confidence = ("exact", *why), 1.0, 1.0
         else:
-            confidence = judge.confidence(slot, float(scored.lanes["grams"][i]))
+            confidence = judge.own(slot, float(scored.lanes["grams"][i]))
             lost = float(order[i] - scored.total[i])
             if lost < -1e-9:
                 parts.append(Part("decay", lost))

@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import log2
 
 import msgspec
@@ -31,6 +31,7 @@ Counter = Callable[[str], float]
 """Tokens that a line and its newline add to a text."""
 
 LAW_SHARE = 0.2
+NOTE_SHARE = 0.2
 LEAST_LINE_TOKENS = 8
 """No present line is shorter: with less than this left nothing more is tried."""
 SMALL_BUDGET_TOKENS = 128
@@ -101,8 +102,13 @@ def pin_map(
     before: tuple[Graph, Schema | None] | None = None,
     count: Counter = line_tokens,
     counter: str = "est",
+    without: Collection[str] = (),
+    notes: Mapping[str, str] | None = None,
 ) -> PinMap:
     """Return the pin map of the anchors.
+
+    without: rows that are neither shown nor passed through unless they are anchors. notes: comment lines about rows, told
+    where their row is, at most a fifth of the budget.
 
     anchors: ids of nodes, edges or laws. max_rows: nodes and edges at most. cursor: of the page before, on an unchanged graph.
     since, before: an etag, and graph and schema as of etag_seq(since); without them, or where they do not fit, the full map,
@@ -124,13 +130,14 @@ def pin_map(
         counter,
     )
     page = _page_of(cursor, asked, _seq(graph, schema))
-    now = _Map(graph, schema, asked, now_ms, count, page)
+    now = _Map(graph, schema, asked, now_ms, count, page, without)
+    now.take_notes(notes or {})
     now.fill()
     if not since:
         return now.answer("")
     delta = None
     if before is not None and page == 0:
-        delta = _delta(now, since, _Map(before[0], before[1], asked, now_ms, count, 0))
+        delta = _delta(now, since, _Map(before[0], before[1], asked, now_ms, count, 0, without))
     return now.answer("full") if delta is None else delta
 
 
@@ -170,7 +177,10 @@ def _delta(now: _Map, since: str, old: _Map) -> PinMap | None:
 class _Map:
     """One page of a pin map in the making."""
 
-    def __init__(self, graph: Graph, schema: Schema | None, asked: _Asked, now_ms: int, count: Counter, page: int) -> None:
+    def __init__(self, graph: Graph, schema: Schema | None, asked: _Asked, now_ms: int, count: Counter, page: int, without: Collection[str] = ()) -> None:
+        self.without = without
+        self.notes: dict[str, str] = {}
+        self.notes_left = 0
         self.graph = graph
         self.schema = schema
         self.asked = asked
@@ -195,6 +205,20 @@ class _Map:
     def shown_digest(self) -> str:
         return blake2b("\n".join([*self.laws, *self.nodes, *self.edges]).encode(), digest_size=3).hexdigest()
 
+    def take_notes(self, notes: Mapping[str, str]) -> None:
+        left = self.asked.budget_tokens * NOTE_SHARE
+        for id, note in notes.items():
+            left -= self._cost(note)
+            if left < 0:
+                self.notes_left = len(notes) - len(self.notes)
+                break
+            self.notes[id] = note
+
+    def told_notes(self) -> list[str]:
+        shown = self.lines()
+        told = [note for id, note in self.notes.items() if id in shown]
+        return [*told, f"# stale: {self.notes_left} more"] if self.notes_left else told
+
     # --- which rows there are -------------------------------------------------------------------------------------
 
     def fill(self) -> None:
@@ -204,6 +228,7 @@ class _Map:
         items = self._ranked(rows)
         shown = min(self.total_nodes, asked.budget_tokens), min(self.total_edges, asked.budget_tokens)
         self.room = asked.budget_tokens - self.count(self._footer("full", shown, asked.budget_tokens, 99_999, True)) - 1.0
+        self.room -= sum(map(self._cost, self.notes.values())) + (self.count("# stale: 9999 more") if self.notes_left else 0)
         done: set[str] = set()
         for page in range(self.page + 1):
             self.laws, self.nodes, self.edges, self.used, self.left_out = {}, {}, {}, 0.0, 0
@@ -219,7 +244,7 @@ class _Map:
 
         Breadth first, so a node is met on a shortest way. O(budget): the number of nodes met is bounded by it.
         """
-        graph, asked, now_ms = self.graph, self.asked, self.now_ms
+        graph, asked, now_ms, without = self.graph, self.asked, self.now_ms, self.without
         relations = None if asked.relations is None else frozenset(asked.relations)
         kinds = None if asked.kinds is None else frozenset(asked.kinds)
         most = (64 + min(asked.budget_tokens // LEAST_LINE_TOKENS, asked.max_rows)) * (self.page + 1)
@@ -250,7 +275,7 @@ class _Map:
                     self.more = True
                 base = cost[id] + 1.0 + log2(1 + graph.degree(id)) * _HUB
                 for edge, other in steps(graph, id, asked.direction, relations, now_ms):
-                    if edge.id in taken:
+                    if edge.id in taken or edge.id in without or other in without:
                         continue
                     if other in cost:
                         cross[edge.id] = edge
@@ -279,7 +304,7 @@ class _Map:
         for id in level[:rim]:
             if graph.degree(id) <= limits.WALK_FANOUT:
                 for edge, other in steps(graph, id, asked.direction, relations, now_ms):
-                    if other in cost and edge.id not in taken:
+                    if other in cost and edge.id not in taken and edge.id not in without:
                         cross[edge.id] = edge
         pairs = 0
         for edge in cross.values():
@@ -317,7 +342,7 @@ class _Map:
         asked_for = {row.id for row in rows if isinstance(row, Law)}
         for id in sorted(self.graph.laws):
             law = self.graph.laws[id]
-            if not self.graph.is_hidden(law, self.now_ms):
+            if not self.graph.is_hidden(law, self.now_ms) and (id not in self.without or id in asked_for):
                 limit = self.room if id in asked_for else self.room * LAW_SHARE
                 self._add(self.laws, id, line_of(law), limit)
 
@@ -397,6 +422,7 @@ class _Map:
 
     def answer(self, word: str, delta: list[str] | None = None) -> PinMap:
         lines = format_document(list(self.laws.values()), list(self.nodes.values()), list(self.edges.values())) if delta is None else delta
+        lines = [*lines, *self.told_notes()]
         total_laws = sum(1 for law in self.graph.laws.values() if not self.graph.is_hidden(law, self.now_ms))
         shown = (len(self.nodes), len(self.edges))
         cursor = f"{_seq(self.graph, self.schema)}.{self.asked.digest()}.{self.page + 1}" if self.remaining and (self.nodes or self.edges) else ""

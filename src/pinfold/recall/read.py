@@ -18,7 +18,8 @@ import msgspec
 from pinfold import limits
 from pinfold.dialect.parse import is_number
 from pinfold.errors import Refused
-from pinfold.state.graph import Edge, Graph, Law, Node, line_of
+from pinfold.state.graph import Edge, Graph, Law, Node, line_of, parse_time
+from pinfold.state.resting import is_within
 from pinfold.state.schema import Schema, near_ids
 
 AnyRow = Node | Edge | Law
@@ -80,11 +81,15 @@ def find(
     active_only: bool = False,
     limit: int = limits.LIST_ROWS,
     cursor: str = "",
+    without: Collection[str] = (),
+    since: str = "",
+    until: str = "",
 ) -> Found:
     """Return the rows that match, oldest first.
 
     form: node, edge, law or any; kind means nodes, relation edges. where: a filter, or several that must all hold.
-    active_only: without rows that are settled. Raises Refused bad_where, bad_argument.
+    active_only: without rows that are settled. without: ids left out. since, until: ISO times, see `is_within`.
+    Raises Refused bad_where, bad_argument.
     """
     if limit < 0 or (cursor and not (cursor.isascii() and cursor.isdecimal())):
         raise Refused("limit is 0 or more, cursor is one a page gave", code="bad_argument")
@@ -105,12 +110,24 @@ def find(
     found = [
         row for row in rows if not graph.is_hidden(row, now_ms) and (matches is None or matches(row)) and not (active_only and row.get("status") == "settled")
     ]
+    if without:
+        found = [row for row in found if row.id not in without]
+    if since or until:
+        since_ms, until_ms = _time(since), _time(until)
+        found = [row for row in found if is_within(row, since_ms, until_ms)]
     found.sort(key=lambda row: row.born)
     after = int(cursor) if cursor else -1
     page = [row for row in found if row.born > after]
     shown = page[: min(limit, limits.LIST_ROWS_MAX)]
     more = len(page) > len(shown)
     return Found([item_of(row, schema) for row in shown], len(found), str(shown[-1].born) if more and shown else "")
+
+
+def _time(text: str) -> int | None:
+    at_ms = parse_time(text) if text else None
+    if text and at_ms is None:
+        raise Refused(f"{text!r} is no ISO 8601 time", code="bad_argument", hint="2026-11-30 or 2026-11-30T15:00:00Z")
+    return at_ms
 
 
 # --- filters -----------------------------------------------------------------------------------------------------

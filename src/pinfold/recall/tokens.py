@@ -42,11 +42,13 @@ def _only(kept: bytes) -> bytes:
 _LOWERS, _UPPERS, _DIGITS, _SIGNS = _only(_LOWER), _only(_UPPER), _only(_DIGIT), bytes(46 if code in _SIGN else 32 for code in range(256))
 _FOURS = bytes(48 if code in _DIGIT else 32 for code in range(256))
 
-_beyond = re.compile("[^\x00-\x7f]+")
-_foreign = re.compile(
+_BEYOND = "[^\x00-\x7f]+"
+_FOREIGN = (
     "([\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])|([\u3040-\u30ff])|([\uac00-\ud7af\u1100-\u11ff])|([\u0400-\u052f]+)"
     "|([\u00c0-\u024f])|([\u0250-\u03ff\u0530-\u10ff\u1200-\u1fff])|([\U00010000-\U0001ffff])|([^\x00-\x7f])"
 )
+"""A group for each of the features of letters and signs beyond ASCII, save one: Cyrillic counts runs and characters.
+Compiled when a text has such: that takes as long as reading a pin map."""
 
 
 def features(text: str) -> tuple[float, ...]:
@@ -55,7 +57,7 @@ def features(text: str) -> tuple[float, ...]:
     plain = text
     if not text.isascii():
         foreign = _foreign_features(text)
-        plain = _beyond.sub("\0", text)
+        plain = re.sub(_BEYOND, "\0", text)
     data = plain.encode("ascii", "replace")
     signs = data.translate(_SIGNS)
     return (
@@ -77,7 +79,7 @@ _NOTHING: tuple[float, ...] = ()
 
 def _foreign_features(text: str) -> tuple[float, ...]:
     counts = [0.0] * 9
-    for m in _foreign.finditer(text):
+    for m in re.compile(_FOREIGN).finditer(text):
         place = m.lastindex or 8
         if place == 4:
             counts[3] += 1

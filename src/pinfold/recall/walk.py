@@ -16,7 +16,6 @@ import msgspec
 
 from pinfold import limits
 from pinfold.dialect.format import format_document, format_edge, format_footer
-from pinfold.dialect.parse import is_number
 from pinfold.errors import Refused
 from pinfold.state.graph import Edge, Graph, Law, Node, line_of
 from pinfold.state.schema import Schema, near_ids
@@ -53,7 +52,7 @@ def check_anchor(graph: Graph, id: str, now_ms: int) -> Node | Edge | Law:
     row = graph.live(id, now_ms)
     if row is None:
         found = near_ids(id, lambda other: graph.live(other, now_ms) is not None)
-        hint = f"is it {' or '.join(found)}?" if found else "list the nodes, or search for it"
+        hint = f"is it {' or '.join(found)}?" if found else "`read list` names the nodes there are"
         raise Refused(f"no row {id}", code="not_found", hint=hint, id=id, near=found)
     return row
 
@@ -260,6 +259,8 @@ def path(
 
 
 def _weight(edge: Edge, field: str) -> float:
+    from pinfold.dialect.parse import is_number  # with all its patterns: most reads need none of them
+
     value = edge.get(field)
     if not value:
         return 1.0

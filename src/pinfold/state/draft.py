@@ -287,7 +287,7 @@ class Draft:
             if work.gone or (work.base is not None and self._is_same(work)):
                 continue
             form = work.form
-            (facts if form == "node" else edges if form == "edge" else laws).append(_put(work))
+            (facts if form == "node" else edges if form == "edge" else laws).append(put_fact(work))
         facts.extend(laws)
         facts.extend(edges)
         return facts
@@ -301,7 +301,8 @@ class Draft:
         return tuple(work.fields) == base.keys and tuple(work.fields.values()) == base.values
 
 
-def _put(work: Work) -> Fact:
+def put_fact(work: Work) -> Fact:
+    """Return the fact that writes a row as it is in the draft."""
     form, minted, base = work.form, work.minted, work.base
     fact: dict[str, Any]
     if form == "node":

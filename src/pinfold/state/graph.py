@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
-from itertools import islice
+from itertools import groupby, islice, repeat
 from typing import Any
 
 import msgspec
@@ -76,6 +76,7 @@ class Law(Row, gc=False):
 
 Adjacency = list[Edge] | dict[str, Edge]
 _NONE: tuple[Edge, ...] = ()
+_NO_IDS: tuple[str, ...] = ()
 
 _kind_form = re.compile(r"[A-Z][A-Z0-9_]{0,31}").fullmatch
 _digits_end = re.compile(r"[0-9]+$").search
@@ -86,7 +87,7 @@ class Graph:
     """One session's graph. Changed by APPLY only; seq is that of its last change, 0 for none."""
 
     __slots__ = (
-        "_mark", "_names", "_shapes", "_triples",
+        "_labels", "_mark", "_names", "_shapes", "_triples",
         "born", "counters", "due", "edges", "expiring", "into", "kinds", "laws", "long_digits", "nodes", "on_settle", "out", "relations", "seq",
     )  # fmt: skip
 
@@ -111,6 +112,7 @@ class Graph:
         self._names: dict[str, str] = {}
         self._shapes: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._triples: dict[tuple[str, str, str], str] = {}
+        self._labels: dict[tuple[str, str], dict[str, None]] | None = None  # kept once somebody asked
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -170,6 +172,28 @@ class Graph:
             return None
         id = self._triples.get((src, rel, dst))
         return None if id is None else self.edges.get(id)
+
+    def labelled(self, kind: str, label: str) -> Collection[str]:
+        """Return the ids of the nodes of a kind with this label, hidden ones too. O(1) but for the first call."""
+        if self._labels is None:
+            self._labels = {}
+            for node in self.nodes.values():
+                if "label" in node.keys:
+                    self._labels.setdefault((node.kind, node.get("label")), {})[node.id] = None
+        return self._labels.get((kind, label), _NO_IDS)
+
+    def _relabel(self, old: Node | None, id: str, kind: str, label: str) -> None:
+        """Keep `labelled` in step: a node was put (label) or dropped ("")."""
+        labels = self._labels
+        if labels is None:
+            return
+        before = (old.kind, old.get("label")) if old is not None else ("", "")
+        if before == (kind, label):
+            return
+        if before[1]:
+            _unindex(labels, before, id)
+        if label:
+            labels.setdefault((kind, label), {})[id] = None
 
     def rows(self) -> Iterator[Node | Edge | Law]:
         """Yield laws, nodes and edges, each in order."""
@@ -342,21 +366,19 @@ class Graph:
         names: list[str] = [graph._names.setdefault(name, name) for name in dumped["names"]]
         nodes, edges = graph.nodes, graph.edges
         columns = dumped["nodes"]
-        indexes: list[dict[str, None]] = [{} for _ in names]
+        ids: list[str] = columns["id"]
         for id, keys, values, mark, born, kind in zip(*_columns(columns, shapes), columns["kind"], strict=True):
             nodes[id] = Node(id, keys, values, marks[mark], born, None, names[kind])
-            indexes[kind][id] = None
-        graph.kinds = {names[n]: ids_of for n, ids_of in enumerate(indexes) if ids_of}
-        ids: list[str] = columns["id"]
+        graph.kinds = _index(ids, columns["kind"], names)
         columns = dumped["edges"]
-        indexes = [{} for _ in names]
+        graph.relations = _index(columns["id"], columns["rel"], names)
         # By the place of a node, not by its id: a list is reached without hashing, and most of the time goes here.
         outs: list[list[Edge] | None] = [None] * len(ids)
         intos: list[list[Edge] | None] = [None] * len(ids)
         loose: list[Edge] = []
-        ends = zip(columns["src"], columns["rel"], columns["dst"], strict=True)
-        for (id, keys, values, mark, born), (src, rel, dst) in zip(zip(*_columns(columns, shapes), strict=True), ends, strict=True):
-            if isinstance(src, int) and isinstance(dst, int):
+        ends = columns["src"], columns["rel"], columns["dst"]
+        for id, keys, values, mark, born, src, rel, dst in zip(*_columns(columns, shapes), *ends, strict=True):
+            if type(src) is int and type(dst) is int:
                 edge = edges[id] = Edge(id, keys, values, marks[mark], born, None, ids[src], names[rel], ids[dst])
                 at = outs[src]
                 if at is None:
@@ -372,8 +394,6 @@ class Graph:
                 src, dst = (ids[end] if isinstance(end, int) else end for end in (src, dst))
                 edge = edges[id] = Edge(id, keys, values, marks[mark], born, None, src, names[rel], dst)
                 loose.append(edge)
-            indexes[rel][id] = None
-        graph.relations = {names[n]: ids_of for n, ids_of in enumerate(indexes) if ids_of}
         for index, lists in ((graph.out, outs), (graph.into, intos)):
             for id, found in zip(ids, lists, strict=True):
                 if found is not None:
@@ -424,11 +444,26 @@ class _Tables:
         }
 
 
-def _columns(columns: Any, shapes: list[tuple[str, ...]]) -> tuple[list[str], list[tuple[str, ...]], Iterator[tuple[str, ...]], list[int], list[int]]:
+def _columns(columns: Any, shapes: list[tuple[str, ...]]) -> tuple[list[str], list[tuple[str, ...]], list[tuple[str, ...]], list[int], list[int]]:
     """Return ids, keys, values, marks and births of the rows of dumped columns."""
     keys = [shapes[at] for at in columns["shape"]]
     flat = iter(columns["values"])
-    return columns["id"], keys, (tuple(islice(flat, len(k))) for k in keys), columns["mark"], columns["born"]
+    values: list[tuple[str, ...]] = []
+    # Rows of one shape mostly stand together: their values are cut in one go.
+    for shape, run in groupby(keys):
+        count = sum(1 for _ in run)
+        values.extend(islice(zip(*[flat] * len(shape), strict=False), count) if shape else repeat((), count))
+    return columns["id"], keys, values, columns["mark"], columns["born"]
+
+
+def _index(ids: list[str], numbers: list[int], names: list[str]) -> dict[str, dict[str, None]]:
+    """Return name -> ids, in order, of rows whose name is given by its number."""
+    if len(set(numbers)) == 1:
+        return {names[numbers[0]]: dict.fromkeys(ids)}
+    indexes: list[dict[str, None]] = [{} for _ in names]
+    for id, number in zip(ids, numbers, strict=True):
+        indexes[number][id] = None
+    return {name: found for name, found in zip(names, indexes, strict=True) if found}
 
 
 def _born(row: Row) -> int:
@@ -516,6 +551,8 @@ def _put_node(graph: Graph, fact: Fact, entry: Entry) -> None:
     keys, values, extra, mark = graph._shapes.setdefault(keys, keys), tuple(fields.values()), _extra(fact, _NODE_KEYS), graph._touch(entry)
     kind = graph._names.setdefault(kind, kind)
     node = graph.nodes.get(id)
+    if graph._labels is not None:
+        graph._relabel(node, id, kind, fields.get("label", ""))
     if node is None:
         graph.nodes[id] = Node(id, keys, values, mark, _birth(graph, fact), extra, kind)
         index = graph.kinds.get(kind)
@@ -582,7 +619,7 @@ def _put_law(graph: Graph, fact: Fact, entry: Entry) -> None:
     graph._set_recycle(id, fields.get("recycle"), fields.get("expires"))
 
 
-def _unindex(index: dict[str, dict[str, None]], name: str, id: str) -> None:
+def _unindex(index: dict[Any, dict[str, None]], name: Any, id: str) -> None:
     ids = index.get(name)
     if ids is not None:
         ids.pop(id, None)
@@ -595,6 +632,8 @@ def _drop_node(graph: Graph, fact: Fact, entry: Entry) -> None:
     graph._touch(entry)
     node = graph.nodes.pop(id, None)
     if node is not None:
+        if graph._labels is not None:
+            graph._relabel(node, id, "", "")
         _unindex(graph.kinds, node.kind, id)
         graph._set_recycle(id, None, None)
     graph._leave(id)

@@ -194,6 +194,16 @@ class _Document(Draft):
         found = near_ids(name, lambda id: self.peek(id) is not None)
         return f"is it {' or '.join(found)}?" if found else "read it first: its id may have changed"
 
+    def _near_node(self, name: str) -> str:
+        """Return what to do about an edge's end that is no node; a row minted here is named by its label, never by a guess."""
+        if len(self.problems) > _HINTED:
+            return ""
+        minted = {id for id in self.minted.values() if (row := self.peek(id)) is not None and form_of(row) == "node"}
+        found = near_ids(name, lambda id: id not in minted and (row := self.peek(id)) is not None and form_of(row) == "node")
+        if found:
+            return f"is it {' or '.join(found)}?"
+        return "label the new node: + KIND [NEW:x], then [NEW:x] is it" if minted else "read it first: its id may have changed"
+
     # --- minting ------------------------------------------------------------------------------------------------
 
     def _name(self, op: Op, work: Work) -> None:
@@ -603,7 +613,7 @@ class _Document(Draft):
     def _declare(self, op: Op) -> None:
         problems = len(self.problems)
         relations = op.kind == "relations"
-        allowed = ("names",) if relations else ("fields", "pin")
+        allowed = ("names",) if relations else ("fields", "pin", "unique")
         for key in op.fields:
             if key not in allowed:
                 self._problem(op, column_of(op.text, key), "parse_error", f"a SCHEMA line has no {key}", f"it takes {' and '.join(allowed)}")
@@ -630,6 +640,12 @@ class _Document(Draft):
             self._problem(op, column_of(op.text, "pin"), "parse_error", f"pin={pin}", "pin is true or false")
         fields = tuple(n for n in names if n != "id")
         known = self.schema.kinds.get(op.kind)
+        extra = None if known is None else known.extra
+        if unique := op.fields.get("unique", "").split():
+            extra = {**(extra or {}), "unique": unique}
+            for name in unique:
+                if name not in fields and (known is None or name not in known.fields):
+                    self._problem(op, column_of(op.text, "unique"), "unknown_field", f"{op.kind} has no field {name}", "unique names declared fields")
         if pin == "true" and not fields and (known is None or not known.fields):
             self._problem(op, column_of(op.text, "pin"), "parse_error", "a pin needs a field that locates it", 'fields="id path"')
         if len(self.problems) > problems:
@@ -639,7 +655,7 @@ class _Document(Draft):
         if known is not None:
             fields = (*known.fields, *(f for f in fields if f not in known.fields))
         is_pin = pin == "true" or (known is not None and known.pin and pin != "false")
-        self._own_schema().kinds[op.kind] = Kind(op.kind, fields, is_pin, None if known is None else known.extra)
+        self._own_schema().kinds[op.kind] = Kind(op.kind, fields, is_pin, extra)
         self.schema._orders.clear()
 
     def _check_schema(self) -> None:
@@ -728,7 +744,7 @@ class _Document(Draft):
         if end in self.poison and self.poison[end] != op.line:
             return None
         what = f"no node {end}" if row is None else f"{end} is a {form_of(row)}, not a node"
-        self._problem(op, column_of_name(op.text, end, nth), "no_such_node", what, self._near(end))
+        self._problem(op, column_of_name(op.text, end, nth), "no_such_node", what, self._near_node(end))
         return None
 
     def _settle(self) -> None:

@@ -10,14 +10,20 @@ import msgspec
 class Hit(msgspec.Struct, frozen=True, tag="hit", tag_field="type"):
     """A value is there. index is its slot, None for the payload of a registered promise.
 
-    shared is True where this caller waited for somebody else's work instead of doing it.
+    shared is True where this caller waited for somebody else's work instead of doing it. because: None for a value that
+    holds; else what it rests on that is not what it was, the root causes in words.
     """
 
     value: Any
     index: int | None = None
     shared: bool = False
+    because: tuple[str, ...] | None = None  # not (): a field that may hold others makes every hit the collector's business
 
     hit = True
+
+    @property
+    def stale(self) -> bool:
+        return self.because is not None
 
 
 class Pending(msgspec.Struct, frozen=True, tag="pending", tag_field="type"):

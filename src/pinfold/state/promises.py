@@ -156,10 +156,16 @@ def decide_housekeep(silo: Silo, promises: Promises, now_ms: int) -> list[Fact]:
 
 
 def decide_claim(
-    silo: Silo, promises: Promises, key: str, lease_ms: int, owner: str | None, now_ms: int
+    silo: Silo, promises: Promises, key: str, lease_ms: int, owner: str | None, now_ms: int, over: Slot | None = None
 ) -> tuple[list[Fact], outcomes.Claimed | Slot | Promise]:
-    """Return ([], what peek finds) or the facts that make the caller the one owner, with a token above all before."""
+    """Return ([], what peek finds) or the facts that make the caller the one owner, with a token above all before.
+
+    over: a slot that was judged stale: while it is the one that is there, the work on it is to be done again.
+    """
     found = look(silo, promises, key, now_ms)
+    if over is not None and found == over:
+        held = promises.by_key.get(key)
+        found = held if held is not None and held.is_held(now_ms) else None
     if found is not None:
         return [], found
     token = promises.last_token + 1

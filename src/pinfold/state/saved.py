@@ -159,10 +159,12 @@ def _graph(ops: list[Op], head: dict[str, str], tables: dict[str, dict[str, str]
     ahead = iter([*notes, (1 << 60, {})])
     next_line, next_note = next(ahead)
     mark, born = marks.setdefault((0, 0, None), 0), 0
+    adders = {form: tuple(column[name].append for name in ("id", "shape", "mark", "born")) for form, column in columns.items()}
     for op in ops:
-        if op.form not in columns:
+        form = op.form
+        if form not in columns:
             continue
-        column = columns[op.form]
+        column = columns[form]
         if op.line > next_line:
             while op.line > next_line:
                 note = next_note
@@ -172,33 +174,35 @@ def _graph(ops: list[Op], head: dict[str, str], tables: dict[str, dict[str, str]
             if "extra" in note:
                 column["extra"][str(len(column["id"]))] = json.loads(note["extra"])
         id = op.id
-        if id is None or op.op not in ("", "+") or (op.op == "+" and op.form != "law"):
+        if id is None or (op.op and not (op.op == "+" and form == "law")):
             problems.append(Problem(op.line, 1, "parse_error", "a saved session holds present lines", ""))
             continue
         if id in seen:
             problems.append(Problem(op.line, 1, "id_exists", f"{id} is there twice", ""))
             continue
         seen.add(id)
-        if op.form == "node":
+        if form == "node":
             place[id] = len(column["id"])
             column["kind"].append(names.setdefault(op.kind, len(names)))
-        elif op.form == "edge":
-            for end in (op.src, op.dst):
+        elif form == "edge":
+            triple = src, rel, dst = op.src, op.rel, op.dst
+            for end in (src, dst):
                 if end not in place:
                     problems.append(Problem(op.line, 1, "no_such_node", f"no node {end}", ""))
-            triple = (op.src, op.rel, op.dst)
             if triple in ends:
-                problems.append(Problem(op.line, 1, "edge_exists", f"[{op.src}] --({op.rel})--> [{op.dst}] is there twice", ""))
+                problems.append(Problem(op.line, 1, "edge_exists", f"[{src}] --({rel})--> [{dst}] is there twice", ""))
             ends.add(triple)
-            column["src"].append(place.get(op.src, op.src))
-            column["rel"].append(names.setdefault(op.rel, len(names)))
-            column["dst"].append(place.get(op.dst, op.dst))
+            column["src"].append(place.get(src, src))
+            column["rel"].append(names.setdefault(rel, len(names)))
+            column["dst"].append(place.get(dst, dst))
         fields = op.fields
-        column["id"].append(id)
-        column["shape"].append(shapes.setdefault(tuple(fields), len(shapes)))
-        column["values"].extend(fields.values())
-        column["mark"].append(mark)
-        column["born"].append(born)
+        add_id, add_shape, add_mark, add_born = adders[form]
+        add_id(id)
+        add_shape(shapes.setdefault(tuple(fields), len(shapes)))
+        if fields:
+            column["values"].extend(fields.values())
+        add_mark(mark)
+        add_born(born)
         born += 1
     if problems:
         raise refuse(problems)

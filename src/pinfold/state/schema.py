@@ -21,8 +21,10 @@ from pinfold.entry import Entry, Fact
 
 OPEN_KINDS = ("CONCEPT", "FILE", "SYMBOL", "NOTE")
 BASE_RELATIONS = ("relates_to", "depends_on", "implements", "references", "similar_to", "contains")
-FREE_FIELDS = frozenset({"recycle", "ttl", "expires"})
-"""Fields every kind has: how long a row lives is not for a schema to forbid."""
+FREE_RELATIONS = frozenset((*BASE_RELATIONS, "derived_from"))
+"""Relations every session has: what a row rests on is not for a schema to forbid."""
+FREE_FIELDS = frozenset({"recycle", "ttl", "expires", "superseded_by", "valid_from", "valid_until"})
+"""Fields every kind has: how long a row lives, holds and stands is not for a schema to forbid."""
 
 ID_CHARS = 64
 _LOSSY_TAIL = 13  # "_" and 12 hex digits
@@ -74,7 +76,7 @@ class Schema:
 
     def accepts_relation(self, relation: str) -> bool:
         """Return whether an edge may carry the relation."""
-        return self.relations is None or relation in self.relations or relation in BASE_RELATIONS
+        return self.relations is None or relation in self.relations or relation in FREE_RELATIONS
 
     def locator(self, kind: str) -> str | None:
         """Return the locator field of a pin kind, None for every other kind. A pin without fields has the locator ""."""
@@ -109,7 +111,7 @@ class Schema:
 
     def lines(self) -> list[str]:
         """Return the SCHEMA lines that declare this schema: kinds as declared, then the relations."""
-        out = [format_schema_kind(k.name, k.fields, k.pin) for k in self.kinds.values()]
+        out = [format_schema_kind(k.name, k.fields, k.pin) + _told_unique(k) for k in self.kinds.values()]
         if self.relations is not None:
             out.append(format_schema_relations(self.relations))
         return out
@@ -127,6 +129,11 @@ class Schema:
         schema.kinds = {name: Kind(name, tuple(fields), pin, extra) for name, fields, pin, extra in dumped["kinds"]}
         schema.relations = None if dumped["relations"] is None else tuple(dumped["relations"])
         return schema
+
+
+def _told_unique(kind: Kind) -> str:
+    names = (kind.extra or {}).get("unique")
+    return f" ; unique={' '.join(names)}" if names else ""
 
 
 _KNOWN_KEYS = frozenset({"f", "kind", "fields", "pin", "relations"})

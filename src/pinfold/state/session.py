@@ -21,6 +21,7 @@ from pinfold.state import schema as schema_rules
 from pinfold.state import silo as silo_rules
 from pinfold.state.graph import Graph
 from pinfold.state.housekeep import decide_expire
+from pinfold.state.inputs import DERIVED_FROM, SUPERSEDED_BY, Inputs
 from pinfold.state.promises import Promises
 from pinfold.state.schema import Schema
 from pinfold.state.silo import Recency, Silo
@@ -44,7 +45,7 @@ class Settings(msgspec.Struct, frozen=True):
 class SessionState:
     """Silo, promises, graph, schema and settings of one session, where its journal stands, and the requests served lately."""
 
-    __slots__ = ("at_ms", "graph", "hash", "promises", "recency", "requests", "schema", "seq", "settings", "silo")
+    __slots__ = ("at_ms", "graph", "hash", "inputs", "promises", "recency", "requests", "schema", "seq", "settings", "silo")
 
     def __init__(self) -> None:
         self.seq = 0
@@ -57,6 +58,12 @@ class SessionState:
         self.settings = Settings()
         self.requests: OrderedDict[str, int] = OrderedDict()
         self.recency = Recency()
+        self.inputs = Inputs()
+        """Derived from slots and rows, so no part of equality."""
+
+    def index_inputs(self, dumped: Any = None) -> None:
+        """Build what is derived of a state that was loaded whole."""
+        self.inputs = Inputs.build(self.silo, self.graph, self.schema, dumped)
 
     @property
     def exists(self) -> bool:
@@ -97,22 +104,49 @@ _SETTING = {
 }
 
 
-def _on_graph(step: Callable[[Graph, Fact, Entry], None]) -> Callable[[SessionState, Fact, Entry], None]:
-    return lambda state, fact, entry: step(state.graph, fact, entry)
+def _on_graph(name: str, step: Callable[[Graph, Fact, Entry], None]) -> Callable[[SessionState, Fact, Entry], None]:
+    def put(state: SessionState, fact: Fact, entry: Entry) -> None:
+        step(state.graph, fact, entry)
+        if state.inputs.on or "in" in fact or SUPERSEDED_BY in (fact.get("fields") or ()) or fact.get("rel") == DERIVED_FROM:
+            state.inputs.row_put(fact, state.schema)
+
+    def drop(state: SessionState, fact: Fact, entry: Entry) -> None:
+        step(state.graph, fact, entry)
+        if state.inputs.on:
+            state.inputs.row_drop(fact["id"])
+
+    return put if name.endswith(".put") else drop
 
 
 def _on_schema(step: Callable[[Schema, Fact, Entry], None]) -> Callable[[SessionState, Fact, Entry], None]:
-    return lambda state, fact, entry: step(state.schema, fact, entry)
+    def put(state: SessionState, fact: Fact, entry: Entry) -> None:
+        step(state.schema, fact, entry)
+        if "kind" in fact and ("unique" in fact or fact["kind"] in state.inputs.unique):
+            state.inputs.declared(fact["kind"], state.graph, state.schema)
+
+    return put
+
+
+def _slot_put(state: SessionState, fact: Fact, entry: Entry) -> None:
+    silo_rules.apply_put(state.silo, state.recency, fact, entry)
+    if "in" in fact or state.inputs.on:
+        state.inputs.slot_put(fact["k"], fact.get("in"))
+
+
+def _slot_drop(state: SessionState, fact: Fact, entry: Entry) -> None:
+    silo_rules.apply_drop(state.silo, state.recency, fact, entry)
+    if state.inputs.on:
+        state.inputs.slot_drop(fact["k"])
 
 
 APPLY: dict[str, Callable[[SessionState, Fact, Entry], None]] = {
-    "slot.put": lambda s, fact, entry: silo_rules.apply_put(s.silo, s.recency, fact, entry),
-    "slot.drop": lambda s, fact, entry: silo_rules.apply_drop(s.silo, s.recency, fact, entry),
+    "slot.put": _slot_put,
+    "slot.drop": _slot_drop,
     "promise.put": lambda s, fact, entry: promise_rules.apply_put(s.promises, fact, entry),
     "promise.drop": lambda s, fact, entry: promise_rules.apply_drop(s.promises, fact, entry),
     "touch": lambda s, fact, entry: s.recency.touch(fact),
     "session.put": _apply_session,
-    **{name: _on_graph(step) for name, step in graph_rules.APPLY.items()},
+    **{name: _on_graph(name, step) for name, step in graph_rules.APPLY.items()},
     **{name: _on_schema(step) for name, step in schema_rules.APPLY.items()},
     "lost": lambda s, fact, entry: None,  # what a repair puts where an entry could not be read
 }
@@ -142,6 +176,10 @@ def decide_housekeep(state: SessionState, now_ms: int) -> list[Fact]:
     """Return the facts that ride along with a write: what expired or was settled long ago goes, a bounded number at a time."""
     facts = promise_rules.decide_housekeep(state.silo, state.promises, now_ms)
     expired, _ = decide_expire(state.graph, state.schema, now_ms=now_ms)
+    if expired and state.inputs.given:
+        from pinfold.state.resting import finish
+
+        expired = finish(state, expired, now_ms=now_ms, checks=False)
     return [*facts, *expired] if expired else facts
 
 
@@ -185,6 +223,7 @@ def decode_snapshot(body: bytes) -> SessionState:
         state.graph = Graph.load(graph)
         state.schema = Schema.load(schema)
         state.recency = Recency.load(recency)
+        state.index_inputs(graph)
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         raise JournalCorrupt(f"a snapshot cannot be decoded: {error}", hint="run `pinfold doctor`") from error
     return state

@@ -35,23 +35,29 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
     extra: Fact | None = None
 
 
+PROMOTED = -1
+
+
 class Recency:
     """Use of a session as far as it was journaled or happened here: LRU order and counters, never part of equality."""
 
-    __slots__ = ("avoided", "evicted", "hits", "joined", "last_used_ms", "misses", "order")
+    __slots__ = ("avoided", "evicted", "hits", "joined", "last_used_ms", "misses", "order", "uses")
 
     def __init__(self) -> None:
         self.order: OrderedDict[str, None] = OrderedDict()
         self.hits = self.misses = self.evicted = self.joined = self.avoided = 0
         self.last_used_ms = 0
+        self.uses: dict[str, int] = {}
+        """Hits of each slot since it was stored, where the session promotes by them; PROMOTED once it was."""
 
     def dump(self) -> list[Any]:
-        return [list(self.order), self.hits, self.misses, self.evicted, self.joined, self.avoided, self.last_used_ms]
+        return [list(self.order), self.hits, self.misses, self.evicted, self.joined, self.avoided, self.last_used_ms, self.uses]
 
     @classmethod
     def load(cls, data: list[Any]) -> Recency:
         self = cls()
-        keys, self.hits, self.misses, self.evicted, self.joined, self.avoided, self.last_used_ms = data
+        keys, self.hits, self.misses, self.evicted, self.joined, self.avoided, self.last_used_ms = data[:7]
+        self.uses = dict(data[7]) if len(data) > 7 else {}
         self.order = OrderedDict.fromkeys(keys)
         return self
 
@@ -65,6 +71,11 @@ class Recency:
         for key in fact.get("keys", ()):
             if key in self.order:
                 self.order.move_to_end(key)
+        for key, count in fact.get("uses", {}).items():
+            if (before := self.uses.get(key, 0)) != PROMOTED:
+                self.uses[key] = before + count
+        for key in fact.get("promoted", ()):
+            self.uses[key] = PROMOTED
 
 
 class Silo:
@@ -159,6 +170,8 @@ def apply_put(silo: Silo, recency: Recency, fact: Fact, entry: Entry) -> None:
     silo._put(key, Slot(index, stored_in(fact), fact.get("x"), entry.at_ms, entry.actor, extra))
     if index >= silo.next_index:
         silo.next_index = index + 1
+    if recency.uses:
+        recency.uses.pop(key, None)
     if silo.silo_size is not None:
         recency.order[key] = None
         recency.order.move_to_end(key)
@@ -169,6 +182,8 @@ def apply_drop(silo: Silo, recency: Recency, fact: Fact, entry: Entry) -> None:
     key = fact["k"]
     silo._drop(key)
     recency.order.pop(key, None)
+    if recency.uses:
+        recency.uses.pop(key, None)
     if fact.get("why") == "evicted":
         recency.evicted += 1
 

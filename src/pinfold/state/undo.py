@@ -26,7 +26,7 @@ def decide_undo(graph: Graph, schema: Schema, before: Graph, facts: Iterable[Fac
     touched = list(dict.fromkeys(fact["id"] for fact in facts if fact["f"] in GRAPH_FACTS))
     draft = Draft(graph, schema, now_ms)
     later: dict[str, str] = {}
-    stood = {fact["id"] for fact in facts if fact["f"].endswith(".put")}
+    stood = {fact["id"] for fact in facts if fact["f"] in GRAPH_FACTS and fact["f"].endswith(".put")}
     for id in touched:
         now = graph.row(id)
         if now is not None and now.mark[0] > seq:

@@ -510,6 +510,14 @@ class JournalContract:
         assert journal.read("s", 0) == fresh[:1]
         assert journal.load_snapshots("s") == []
 
+    def test_a_session_dropped_and_begun_in_the_middle_is_appended_to_by_a_handle_that_knew_the_old_one(self, journal: Journal, other: Journal) -> None:
+        old, new = chain(5, tag="old"), chain(6, tag="new")
+        append_all(journal, "s", old)
+        other.drop("s")
+        assert other.begin("s", new[4], snapshot_of(5), {}) is True
+        assert journal.append("s", 5, new[4].hash, new[5:], {}) is None
+        assert other.read("s", 0) == new[4:]
+
     # --- life ---------------------------------------------------------------------------------------------------
 
     def test_the_clock_is_unix_time_in_ms(self, journal: Journal) -> None:

@@ -19,7 +19,8 @@ Faults, each with its rate in `RATES`:
     reopen           an engine is closed and opened anew
 
 Also part of the histories, though no fault: leases that lapse in the middle of the work, owners that come back late,
-retried request ids, ttl, eviction, flush, blobs, compaction, retention, the end of a session and its next incarnation.
+retried request ids, ttl, eviction, flush, blobs, compaction, retention (in half of the histories a very small one), forks of
+the present and the past, the end of a session and its next incarnation.
 
 Checked, at every entry, at every answer, and at every few steps for all engines:
 
@@ -33,6 +34,8 @@ Checked, at every entry, at every answer, and at every few steps for all engines
     a peek agrees with the journal: never an expired, dropped or older value
     after catching up all engines have the state hash of the full replay; snapshot + tail gives it too
     every blob that a live slot names can be read
+    every retained entry is replayed to the state it had when it was the last; a fork is the state it was taken of
+    `doctor` finds nothing but the snapshots that were torn on purpose
 """
 
 from __future__ import annotations
@@ -45,9 +48,12 @@ from typing import Any
 
 import msgspec
 
+from pinfold import limits
+from pinfold.doctor import examine
 from pinfold.engine import Engine, Waiter, load_state
 from pinfold.entry import Entry, Record, decode_entry
 from pinfold.errors import PinfoldError, Refused, Unavailable
+from pinfold.history import Past
 from pinfold.journal.base import Conflict, Snapshot
 from pinfold.journal.memory import MemoryJournal
 from pinfold.memory import Memory
@@ -74,6 +80,7 @@ RATES: dict[str, float] = {
 
 START_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000
+SMALL_LIMITS = {"HISTORY_BYTES": 2_500, "REPLACED_VALUES_BYTES": 100_000}
 
 
 class InvariantBroken(AssertionError):
@@ -204,6 +211,7 @@ class Oracle:
         self.state = SessionState()
         self.records: list[Record] = []
         self.values: Counter[str | bytes] = Counter()
+        self.hashes: dict[int, str] = {}
 
     def observe(self, journal: MemoryJournal) -> None:
         for record in journal.read(self.id, self.state.seq):
@@ -214,6 +222,7 @@ class Oracle:
                 self._check(fact, entry)
             apply(self.state, entry, record.hash)
             self.records.append(record)
+            self.hashes[entry.seq] = state_hash(self.state)
 
     def _check(self, fact: dict[str, Any], entry: Entry) -> None:
         name, key, silo, promises = fact["f"], fact.get("k", ""), self.state.silo, self.state.promises
@@ -286,12 +295,15 @@ class Process:
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a history came to: steps, entries, executions granted, faults met by name, the last state hash."""
+    """What a history came to: steps, entries, executions granted, forks, entries that retention let go, faults met by name,
+    the last state hash."""
 
     seed: int
     steps: int
     entries: int
     claims: int
+    forks: int
+    trimmed: int
     faults: dict[str, int]
     state_hash: str
 
@@ -314,14 +326,25 @@ class History:
         self.refused: set[str | bytes] = set()
         self.tokens: dict[tuple[str, int], str] = {}
         self.requests: list[Request] = []
-        self.serial = 0
+        self.serial = self.forks = 0
         self.steps = steps
+        self.limits = self.dice.choice([{}, SMALL_LIMITS])
         self.busy: list[Process] = []
         self.processes: list[Process] = []
         self.silo_size = self.dice.choice([None, None, 2, 4])
         self.processes += [Process(self, number) for number in range(engines)]
 
     def run(self) -> Report:
+        before = {name: getattr(limits, name) for name in self.limits}
+        try:
+            for name, value in self.limits.items():
+                setattr(limits, name, value)
+            return self._run()
+        finally:
+            for name, value in before.items():
+                setattr(limits, name, value)
+
+    def _run(self) -> Report:
         done = 0
         try:
             self._act(self.processes[0], lambda p: p.session.configure(silo_size=self.silo_size))
@@ -332,13 +355,15 @@ class History:
             for process in self.processes:
                 process.journal.quiet()
             self.check_all()
+            self.check_store()
         except InvariantBroken as broken:
             raise InvariantBroken(f"seed {self.seed}, step {done}: {broken}") from broken
         except (PinfoldError, Crashed) as error:
             raise InvariantBroken(f"seed {self.seed}, step {done}: {type(error).__name__} must not come here: {error}") from error
         last = max(self.oracles.values(), key=lambda oracle: len(oracle.records))
         entries = sum(len(oracle.records) for oracle in self.oracles.values())
-        return Report(self.seed, done, entries, len(self.tokens), dict(self.met), state_hash(last.state))
+        trimmed = sum(records[0].seq - 1 for journal_id in self.oracles if (records := self.inner.read(journal_id, 0, 1)))
+        return Report(self.seed, done, entries, len(self.tokens), self.forks, trimmed, dict(self.met), state_hash(last.state))
 
     # --- steps --------------------------------------------------------------------------------------------------
 
@@ -572,16 +597,62 @@ class History:
 
     def compact(self, process: Process) -> None:
         if self.dice.random() < 0.1:
-            self.clock.tick(self.dice.choice([2 * HOUR_MS, 25 * HOUR_MS, 31 * 24 * HOUR_MS]))
-        self._act(process, lambda p: p.session._replica.compact() if p.session._replica.state.exists else None)
+            self.clock.tick(self.dice.choice([2 * HOUR_MS, 25 * HOUR_MS, 33 * 24 * HOUR_MS]))
+        if self.dice.random() < 0.3:
+            self._act(process, lambda p: p.memory.compact())
+        else:
+            self._act(process, lambda p: p.session._replica.compact() if p.session._replica.state.exists else None)
+
+    def fork(self, process: Process) -> None:
+        """Fork the session as it is or was, look at the fork, write to it, end it."""
+        hashes = self._oracle(process.session._id).hashes
+        seq = self.dice.choice([None, self.dice.randint(1, max(hashes, default=1))])
+
+        def forked(process: Process) -> Session:
+            try:
+                return process.memory.fork(self.NAME, "fork", at=seq)
+            except Refused as refused:
+                first = refused.fields.get("first_seq", 0)
+                _must(refused.code != "history_gone" or (seq is not None and seq < first), f"a fork at {seq} was refused, {first} is kept")
+                raise
+
+        fork = self._act(process, forked)
+        if fork is None:
+            return
+        self.forks += 1
+        state = fork._replica.state
+        source = process.memory._engine._replicas[self.NAME].id  # by now it may be another life than process.session's
+        then = Past(self.inner, source).at(state.settings.extra["fork_seq"])
+        wanted = {key: slot.value for key, slot in then.silo.slots.items()}
+        found = {key: slot.value for key, slot in state.silo.slots.items()}
+        lost = [key for key, value in wanted.items() if key not in found and not isinstance(value, Blob)]
+        _must(not lost and all(wanted.get(key) == value for key, value in found.items()), f"the fork of {seq} holds {found}, not {wanted}")
+        _must(all(self.inner.get_blob(fork._id, v.sha256) is not None for v in found.values() if isinstance(v, Blob)), "a fork lacks a large value")
+        self._act(process, lambda p: fork.set("mine", "1"))
+        self._act(process, lambda p: p.memory.end("fork"))
 
     def end(self, process: Process) -> None:
         if self.dice.random() < 0.3:
             self._act(process, lambda p: p.memory.end(self.NAME))
             self._reopen_session(process)
 
-    ACTIONS: tuple[Callable[[History, Process], None], ...] = (set, request, retry, claim, settle, renew, intrude, register, remove, peek, follow, compact, end)
-    WEIGHTS = (12, 5, 5, 20, 14, 4, 3, 3, 5, 14, 8, 4, 1)
+    ACTIONS: tuple[Callable[[History, Process], None], ...] = (
+        set,
+        request,
+        retry,
+        claim,
+        settle,
+        renew,
+        intrude,
+        register,
+        remove,
+        peek,
+        follow,
+        compact,
+        fork,
+        end,
+    )
+    WEIGHTS = (12, 5, 5, 20, 14, 4, 3, 3, 5, 14, 8, 4, 1, 1)
 
     # --- checks -------------------------------------------------------------------------------------------------
 
@@ -596,6 +667,9 @@ class History:
             for slot in oracle.state.silo.slots.values():
                 if isinstance(slot.value, Blob):
                     _must(self.inner.get_blob(journal_id, slot.value.sha256) is not None, f"{journal_id}: a large value in use was collected")
+            past = Past(self.inner, journal_id)
+            for record in self.inner.read(journal_id, 0):
+                _must(state_hash(past.at(record.seq)) == oracle.hashes[record.seq], f"{journal_id}: entry {record.seq} is replayed to another state")
             for process in self.processes:
                 replica = process.session._replica
                 if replica.id == journal_id:
@@ -616,6 +690,11 @@ class History:
         for request in self.requests:
             if request.value is not None and len(self.oracles) == 1:
                 _must(written[request.value] <= 1, f"{request.request_id} was applied {written[request.value]} times")
+
+    def check_store(self) -> None:
+        """Doctor looks at all of it; a torn snapshot was our own doing."""
+        for finding in examine(self.inner).findings:
+            _must(not finding.damage or finding.code == "torn_snapshot", f"doctor: {finding.session}: {finding.message}")
 
 
 def run_history(seed: int, engines: int = 3, steps: int = 120, rates: Mapping[str, float] = RATES) -> Report:

@@ -1,0 +1,466 @@
+"""python -m benchmarks.fleet [cluster|postgres|cost] [--writers 8] [--sessions 64] [--rounds 1]
+
+Breaks servers under load and counts: writers in processes of their own, primaries killed with -9 one after another, one
+stopped and continued, a slot moved; for PostgreSQL, crashes and dropped connections. What must hold at the end: no acknowledged
+write lost, none doubled, one winner per claim, equal state hashes. `cost`: an append beside the raw server doing the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "services"))
+
+from servers import Cluster, Postgres, Valkey, until
+
+from pinfold import Claimed, Memory, Refused, Unavailable
+from pinfold.engine import load_state
+from pinfold.entry import decode_entry
+from pinfold.journal.open import migrate_store, open_journal
+from pinfold.state.session import SessionState, apply, state_hash
+
+GIVE_UP_S = 60.0
+"""How long a writer repeats one request before it counts as unknown."""
+
+
+# --- writers ------------------------------------------------------------------------------------------------------
+
+
+def write(url: str, path: str, number: int, sessions: int, stop: Any) -> None:
+    """Write to random sessions until told to stop; each line of the file is one acknowledged event."""
+    dice = random.Random(number)
+    with Memory(url, actor=f"w{number}") as memory, open(path, "w", encoding="utf-8", buffering=1) as told:
+        n = 0
+        while not stop.is_set():
+            n += 1
+            name = f"s{dice.randrange(sessions)}"
+            tag = f"w{number}:{n}"
+            job = f"job{n // 20}"  # everybody wants the same jobs at about the same time
+            if dice.random() < 0.7:
+                _told(told, stop, lambda: memory.session(name).set(f"k{dice.randrange(20)}", tag, request_id=tag), lambda _: ["set", name, tag])
+                continue
+            claim = _told(told, stop, lambda: memory.session(name).claim(job, 3600, request_id=f"{tag}c"), lambda c: _claim_row(name, c))
+            if isinstance(claim, Claimed):
+                _told(told, stop, lambda: memory.session(name).fulfil(claim, tag, request_id=f"{tag}f"), lambda _: ["set", name, tag])
+
+
+def _claim_row(name: str, claim: Any) -> list[Any] | None:
+    return ["won", name, claim.key, claim.token] if isinstance(claim, Claimed) else None
+
+
+def _told(told: Any, stop: Any, run: Callable[[], Any], row: Callable[[Any], list[Any] | None]) -> Any:
+    """Run a request, again with its request_id while the store is away; write down what was acknowledged."""
+    until_s = time.monotonic() + GIVE_UP_S
+    while True:
+        try:
+            answer = run()
+        except Unavailable:
+            if time.monotonic() > until_s:
+                return None
+            continue
+        except Refused:
+            return None
+        line = row(answer)
+        if line is not None:
+            told.write(json.dumps([time.monotonic(), *line]) + "\n")
+        return answer
+
+
+@contextmanager
+def writing(url: str, folder: Path, writers: int, sessions: int) -> Iterator[Callable[[], list[list[Any]]]]:
+    """Writers at work for the length of the block; the value returns everything they were acknowledged so far."""
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    paths = [folder / f"writer-{number}" for number in range(writers)]
+    processes = [context.Process(target=write, args=(url, str(path), number, sessions, stop), daemon=True) for number, path in enumerate(paths)]
+    for process in processes:
+        process.start()
+
+    def acknowledged() -> list[list[Any]]:
+        rows = []
+        for path in paths:
+            if path.exists():
+                rows += [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("]")]
+        return rows
+
+    try:
+        until(lambda: len(acknowledged()) >= writers, "the writers to start")
+        yield acknowledged
+    finally:
+        stop.set()
+        for process in processes:
+            process.join(GIVE_UP_S + 30)
+            if process.is_alive():
+                process.kill()
+                raise AssertionError("a writer hangs")
+
+
+# --- what must hold -----------------------------------------------------------------------------------------------
+
+
+def verify(url: str, rows: list[list[Any]], sessions: int) -> dict[str, int]:
+    """Return counts; fail where an acknowledged write is lost, one is doubled, a claim has two winners, or states differ."""
+    journal = open_journal(url)
+    written: Counter[tuple[str, str]] = Counter()
+    requests: Counter[tuple[str, str]] = Counter()
+    claims: set[tuple[str, str, int]] = set()
+    entries = 0
+    for number in range(sessions):
+        name = f"s{number}"
+        state = SessionState()
+        for record in journal.read(name, 0):
+            entry = decode_entry(record)
+            apply(state, entry, record.hash)
+            entries += 1
+            if entry.request_id:
+                requests[name, entry.request_id] += 1
+            for fact in entry.facts:
+                if fact["f"] == "slot.put":
+                    written[name, fact["v"]] += 1
+                elif fact["f"] == "promise.put" and fact["s"] == "pending":
+                    claims.add((name, fact["k"], fact["n"]))
+        with Memory(url, background=False) as memory:
+            seen = memory.session(name).state_hash()
+        assert seen == state_hash(state) == state_hash(load_state(journal, name)), f"{name}: states differ"
+    journal.close()
+    acknowledged = {(name, value) for _, kind, name, value, *_ in rows if kind == "set"}
+    lost = [item for item in acknowledged if not written[item]]
+    doubled = [item for item, times in [*written.items(), *requests.items()] if times > 1]
+    winners = Counter((name, key) for _, kind, name, key, *_ in rows if kind == "won")
+    twice = [item for item, times in winners.items() if times > 1]
+    unknown = [row for row in rows if row[1] == "won" and tuple(row[2:5]) not in claims]
+    assert not lost, f"{len(lost)} acknowledged writes are lost: {lost[:3]}"
+    assert not doubled, f"{len(doubled)} writes are doubled: {doubled[:3]}"
+    assert not twice, f"{len(twice)} claims have two winners: {twice[:3]}"
+    assert not unknown, f"{len(unknown)} claims are not in the journal: {unknown[:3]}"
+    return {"acknowledged": len(acknowledged), "entries": entries, "claims": len(winners), "lost": 0, "doubled": 0, "two winners": 0}
+
+
+def longest_pause(rows: list[list[Any]], sessions: set[str], since_s: float, until_s: float) -> float:
+    """Return the longest time without an acknowledged write to any of these sessions."""
+    times = sorted(row[0] for row in rows if row[2] in sessions and since_s - 5 <= row[0] <= until_s)
+    return max((later - earlier for earlier, later in zip(times, times[1:], strict=False)), default=0.0)
+
+
+# --- breaking a cluster -------------------------------------------------------------------------------------------
+
+
+def primaries(cluster: Cluster) -> list[Valkey]:
+    return [node for node in cluster.nodes if node.process is not None and node.info("replication")["role"] == "master"]
+
+
+def held_by(cluster: Cluster, node: Valkey, sessions: int) -> set[str]:
+    """Return the sessions whose slot this node serves."""
+    from redis.crc import key_slot
+
+    served = [(first, last) for first, last, primary, *_ in _slots(cluster) if primary[1] == node.port]
+    return {f"s{n}" for n in range(sessions) if any(first <= key_slot(f"s{n}".encode()) <= last for first, last in served)}
+
+
+def _slots(cluster: Cluster) -> list[Any]:
+    from redis.connection import Connection
+
+    for node in cluster.nodes:
+        if node.process is None:
+            continue
+        connection = Connection(port=node.port, protocol=2, socket_timeout=2)
+        try:
+            connection.send_command("CLUSTER", "SLOTS")
+            found: list[Any] = connection.read_response()
+            return found
+        except Exception as error:  # stopped or dying: another node knows
+            print(f"node {node.port}: {error}", file=sys.stderr)
+        finally:
+            connection.disconnect()
+    raise AssertionError("no node answers")
+
+
+def fail_over(cluster: Cluster, node: Valkey, how: str) -> None:
+    """Take a primary away, wait until another serves its slots, bring it back as a replica."""
+    port = node.port
+    if how == "kill":
+        node.kill()
+    else:
+        node.signal(signal.SIGSTOP)
+    others = Cluster.__new__(Cluster)
+    others.nodes = [other for other in cluster.nodes if other is not node]
+    until(lambda: port not in {primary[1] for _, _, primary, *_ in _slots(others)}, f"a failover from {port}")
+    if how == "kill":
+        node.start()
+    else:
+        node.signal(signal.SIGCONT)
+    cluster.settle()
+
+
+def move_slot(cluster: Cluster, slot: int) -> int:
+    """Move one slot to another primary, key by key, while it is written to. Return how many keys moved."""
+    owner = next(node for node in primaries(cluster) if any(first <= slot <= last and primary[1] == node.port for first, last, primary, *_ in _slots(cluster)))
+    target = next(node for node in primaries(cluster) if node is not owner)
+    owner_id, target_id = owner.ask("CLUSTER", "MYID"), target.ask("CLUSTER", "MYID")
+    target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", owner_id)
+    owner.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+    moved = 0
+    while keys := owner.ask("CLUSTER", "GETKEYSINSLOT", slot, 10):
+        owner.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)  # type: ignore[misc]
+        moved += len(keys)  # type: ignore[arg-type]
+    for node in (target, owner, *(other for other in primaries(cluster) if other not in (target, owner))):
+        node.ask("CLUSTER", "SETSLOT", slot, "NODE", target_id)
+    return moved
+
+
+def break_cluster(cluster: Cluster, folder: Path, writers: int, sessions: int, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Run the whole story once; return the counts and the pauses in seconds."""
+    from redis.crc import key_slot
+
+    pauses: dict[str, list[float]] = {"kill": [], "stop": [], "move": []}
+    with writing(cluster.url, folder, writers, sessions) as acknowledged:
+        for number in range(rounds * 3):
+            for how in ("kill", "stop") if number == 0 else ("kill",):
+                node = primaries(cluster)[number % cluster.primaries]
+                touched, since_s = held_by(cluster, node, sessions), time.monotonic()
+                fail_over(cluster, node, how)
+                _goes_on(acknowledged, touched)
+                pauses[how].append(longest_pause(acknowledged(), touched, since_s, time.monotonic()))
+                say(f"{how} of the primary of {len(touched)} sessions: {pauses[how][-1]:.1f} s without an acknowledged write there")
+            slot = key_slot(f"s{number}".encode())
+            since_s = time.monotonic()
+            moved = move_slot(cluster, slot)
+            touched = {f"s{n}" for n in range(sessions) if key_slot(f"s{n}".encode()) == slot}
+            _goes_on(acknowledged, touched)
+            pauses["move"].append(longest_pause(acknowledged(), touched, since_s, time.monotonic()))
+            say(f"a slot of {moved} keys moved: {pauses['move'][-1]:.1f} s")
+    return {**verify(cluster.url, acknowledged(), sessions), "pauses_s": {how: [round(pause, 2) for pause in found] for how, found in pauses.items()}}
+
+
+def _goes_on(acknowledged: Callable[[], list[list[Any]]], touched: set[str]) -> None:
+    """Wait until each of these sessions, or as many as are asked for, was written to again."""
+    from_s = time.monotonic()
+    enough = max(1, len(touched) // 4)
+    until(lambda: len({row[2] for row in acknowledged() if row[0] > from_s and row[2] in touched}) >= enough, "writes to go on", 90)
+
+
+def break_postgres(server: Postgres, folder: Path, writers: int, sessions: int, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Crash the server and drop connections under load; return the counts and the pauses in seconds."""
+    import psycopg
+
+    every = {f"s{n}" for n in range(sessions)}
+    pauses: list[float] = []
+    with writing(server.url, folder, writers, sessions) as acknowledged:
+        for _ in range(rounds * 2):
+            since_s = time.monotonic()
+            server.stop(signal.SIGQUIT)
+            server.start()
+            _goes_on(acknowledged, every)
+            pauses.append(longest_pause(acknowledged(), every, since_s, time.monotonic()))
+            say(f"crash: {pauses[-1]:.1f} s without an acknowledged write")
+            with psycopg.connect(server.url, autocommit=True) as db:
+                db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pinfold'")
+            _goes_on(acknowledged, every)
+    return {**verify(server.url, acknowledged(), sessions), "pauses_s": {"crash": [round(pause, 2) for pause in pauses]}}
+
+
+# --- what an append costs -----------------------------------------------------------------------------------------
+
+
+RAW_SCRIPT = """
+local last = redis.call('HGET', KEYS[1], 's') or '0'
+if last ~= ARGV[1] then return 0 end
+redis.call('XADD', KEYS[2], ARGV[2] .. '-0', 'h', ARGV[3], 'b', ARGV[4])
+redis.call('HSET', KEYS[1], 's', ARGV[2], 'h', ARGV[3])
+return 1
+"""
+
+
+def timed(calls: int, run: Callable[[int], Any]) -> list[float]:
+    found = []
+    for n in range(calls):
+        began_s = time.perf_counter()
+        run(n)
+        found.append(time.perf_counter() - began_s)
+    return found
+
+
+def ratio(name: str, ours: Callable[[int], Any], raw: Callable[[int], Any], calls: int, rounds: int = 7) -> dict[str, Any]:
+    """Return the figures of both sides, taken in turns in one run: medians of the rounds' p50 and p99, in ms, and their ratio."""
+    figures: dict[str, list[float]] = {"ours50": [], "raw50": [], "ours99": [], "raw99": []}
+    for each in (ours, raw):
+        timed(calls // 4, lambda n, each=each: each(-n - 1))  # type: ignore[misc]
+    for number in range(rounds):
+        for side, each in (("ours", ours), ("raw", raw)):
+            found = sorted(timed(calls, lambda n, each=each: each(number * calls + n)))  # type: ignore[misc]
+            figures[f"{side}50"].append(found[len(found) // 2] * 1000)
+            figures[f"{side}99"].append(found[int(len(found) * 0.99)] * 1000)
+    middle = {side: sorted(values)[len(values) // 2] for side, values in figures.items()}
+    ratios = sorted(ours / raw for ours, raw in zip(figures["ours50"], figures["raw50"], strict=True))
+    return {"what": name, **{side: round(value, 3) for side, value in middle.items()}, "ratio50": round(ratios[len(ratios) // 2], 2)}
+
+
+def costs(valkey: Valkey | None, replicated: Valkey | None, postgres: Postgres | None, calls: int) -> Iterator[dict[str, Any]]:
+    """Yield, for each server, an append of the journal and a `set` of a session beside the raw server doing the same."""
+    import os
+
+    from pinfold.entry import GENESIS, Record, hash_of
+
+    def journal_append(url: str) -> Callable[[int], Any]:
+        journal = open_journal(url)
+        last = Record(0, GENESIS, b"")
+
+        def run(n: int) -> None:
+            nonlocal last
+            body = os.urandom(150)
+            mine = Record(last.seq + 1, hash_of(body), body)
+            assert journal.append("cost", last.seq, last.hash, [mine], {}) is None
+            last = mine
+
+        return run
+
+    def session_set(url: str) -> Callable[[int], Any]:
+        session = Memory(url).session("cost-session")
+        return lambda n: session.set(f"k{n % 100}", "x" * 100)
+
+    for server, waits in ((valkey, 0), (replicated, 1)):
+        if server is None:
+            continue
+        import redis
+
+        client = redis.Redis(port=server.port, protocol=2, driver_info=None)
+        sha = client.script_load(RAW_SCRIPT)
+        seq = 0
+
+        def raw(n: int, client: Any = client, sha: Any = sha, waits: int = waits) -> None:
+            nonlocal seq
+            pipe = client.pipeline(transaction=False)
+            pipe.evalsha(sha, 2, "{raw}h", "{raw}e", seq, seq + 1, os.urandom(16), os.urandom(150))
+            if waits:
+                pipe.wait(waits, 2000)
+            assert pipe.execute()[0] == 1
+            seq += 1
+
+        url = f"redis://127.0.0.1:{server.port}?replicas={waits}"
+        title = "Valkey" if not waits else "Valkey, WAIT 1"
+        yield ratio(f"{title}: append / raw compare-and-add", journal_append(url), raw, calls)
+        yield ratio(f"{title}: Session.set / raw compare-and-add", session_set(url), raw, calls)
+    if postgres is not None:
+        import psycopg
+
+        db = psycopg.connect(postgres.url, autocommit=True, prepare_threshold=None)
+        db.execute("CREATE TABLE IF NOT EXISTS raw_entry (session bigint, seq bigint, hash bytea, body bytea, PRIMARY KEY (session, seq))")
+        place = 0
+
+        def insert(n: int) -> None:
+            nonlocal place
+            place += 1
+            db.execute("INSERT INTO raw_entry VALUES (%s, %s, %s, %s)", (1, place, os.urandom(16), os.urandom(150)))
+
+        yield ratio("PostgreSQL: append / raw insert and commit", journal_append(postgres.url), insert, calls)
+        yield ratio("PostgreSQL: Session.set / raw insert and commit", session_set(postgres.url), insert, calls)
+
+
+def wake_ups(url: str, count: int) -> dict[str, Any]:
+    """Return how long after a fulfil in this process a waiter in another is told, in ms."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_waiter, args=(url, theirs, count), daemon=True)
+    process.start()
+    found = []
+    with Memory(url) as memory:
+        session = memory.session("wake")
+        for n in range(count):
+            claim = session.claim(f"w{n}", 60)
+            ours.send(n)
+            ours.recv()
+            threading.Event().wait(0.03)  # it is waiting by now
+            assert isinstance(claim, Claimed)
+            began_s = time.monotonic()
+            session.fulfil(claim, "x")
+            found.append((ours.recv() - began_s) * 1000)
+    process.join(30)
+    found.sort()
+    return {"what": f"wake-up, {url.partition(':')[0]}", "p50_ms": round(found[count // 2], 2), "p99_ms": round(found[int(count * 0.99)], 2)}
+
+
+def _waiter(url: str, link: Any, count: int) -> None:
+    with Memory(url) as memory:
+        session = memory.session("wake")
+        for _ in range(count):
+            n = link.recv()
+            session.peek(f"w{n}")
+            link.send("ready")
+            session.wait(f"w{n}", 20)
+            link.send(time.monotonic())
+
+
+# --- the command --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def folder_for_servers() -> Iterator[Path]:
+    """A temporary folder that another user than root may enter."""
+    place = Path(tempfile.mkdtemp(prefix="pinfold-fleet-"))
+    place.chmod(0o755)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet", description="Break servers under load, and count; or measure what an append costs.")
+    parser.add_argument("what", nargs="*", default=["cluster", "postgres", "cost"], help="cluster, postgres, cost")
+    parser.add_argument("--writers", type=int, default=8)
+    parser.add_argument("--sessions", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--calls", type=int, default=1000)
+    options = parser.parse_args()
+    with folder_for_servers() as place:
+        if "cluster" in options.what:
+            cluster = Cluster(place / "cluster")
+            try:
+                (place / "c").mkdir()
+                print(json.dumps(break_cluster(cluster.start(), place / "c", options.writers, options.sessions, options.rounds, print)))
+            finally:
+                cluster.close()
+        if "postgres" in options.what:
+            server = Postgres(place / "pg").create().start()
+            try:
+                migrate_store(server.url)
+                (place / "p").mkdir()
+                print(json.dumps(break_postgres(server, place / "p", options.writers, options.sessions, options.rounds, print)))
+            finally:
+                server.stop()
+        if "cost" in options.what:
+            valkey, primary = Valkey(place / "v"), Valkey(place / "v")
+            postgres = Postgres(place / "pg-cost").create()
+            replica = Valkey(place / "v", "--replicaof", f"127.0.0.1 {primary.port}")
+            try:
+                for each in (valkey, primary, replica, postgres):
+                    each.start()
+                until(lambda: replica.info("replication")["master_link_status"] == "up", "the replica to follow")
+                migrate_store(postgres.url)
+                for row in costs(valkey, primary, postgres, options.calls):
+                    print(json.dumps(row))
+                for url in (f"redis://127.0.0.1:{primary.port}", postgres.url):
+                    print(json.dumps(wake_ups(url, 100)))
+            finally:
+                for each in (valkey, replica, primary):
+                    each.kill()
+                postgres.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

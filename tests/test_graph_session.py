@@ -1,0 +1,403 @@
+"""The graph of a session, over real stores: saved and loaded, forked and merged, read as it was, exported, shared by processes."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pinfold import Memory, Session
+from pinfold.dialect.parse import parse_document, parse_rows
+from pinfold.errors import DocumentRefused, Refused
+from pinfold.journal.memory import MemoryJournal
+from pinfold.operations import TABLE, Call, run
+from pinfold.portable import export_graph, import_json
+from pinfold.testing import strategies
+
+SMALL = "+ TSK [T1] ; goal=ship ; status=open\n+ TSK [T2] ; goal=test\n+ MOD [M1] ; path=a.py\n+ E1 [T1] --(owns)--> [M1] ; note=core\nLAW01 name=style"
+
+
+def told(session: Session) -> tuple[Any, ...]:
+    """Everything a session holds but promises: rows with counters and provenance, schema, slots, settings, where it stands."""
+    state = session._replica.state
+    slots = {key: (slot.index, session.peek(key), slot.expires_at_ms, slot.stored_at_ms, slot.actor) for key, slot in state.silo.slots.items()}
+    return state.graph.dump(), state.schema.dump(), slots, state.silo.next_index, msgspec.to_builtins(state.settings), state.seq
+
+
+def rows(session: Session) -> dict[str, str]:
+    return {item.id: item.line for item in session.find(form="any", limit=10_000).items}
+
+
+# --- saved and loaded ---------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(strategies.documents(), max_size=5),
+    st.dictionaries(
+        st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), st.one_of(strategies.values(), st.binary(max_size=9), st.lists(st.integers()))
+    ),
+    st.sampled_from((None, "ada", "x ; y")),
+    st.booleans(),
+)
+@settings(max_examples=30, deadline=None)
+def test_a_loaded_session_is_the_saved_one(documents: list[str], slots: dict[str, Any], actor: str | None, strict: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder, Memory("memory://", background=False) as memory:
+        session = memory.session("s", silo_size=100, ttl_s=3600).by(actor)
+        if strict:
+            session.mutate("SCHEMA TSK ; fields=goal status prio n _k\nSCHEMA MOD ; fields=path ; pin=true\nSCHEMA relations ; names=owns next")
+        for document in documents:
+            try:
+                session.mutate(document)
+            except DocumentRefused:
+                pass
+        for key, value in slots.items():
+            session.set(key, value, ttl_s=None if len(key) % 2 else 600)
+        path = str(Path(folder) / "s.txt")
+        memory.save("s", path)
+        with Memory("memory://", background=False) as other:
+            again = other.load(path, keep_id=True)
+            assert told(again) == told(session)
+            other.save("s", str(Path(folder) / "t.txt"))
+            assert (Path(folder) / "t.txt").read_bytes() == (Path(folder) / "s.txt").read_bytes()
+            grown, also = session.mutate("+ NEWKIND [NEW]" if not strict else "+ TSK [NEW]"), again.mutate("+ NEWKIND [NEW]" if not strict else "+ TSK [NEW]")
+            assert (grown.minted, grown.seq) == (also.minted, also.seq), "counters go on where they stood"
+
+
+def test_a_file_that_was_cut_short_makes_no_session(memory: Memory, tmp_path: Path) -> None:
+    memory.session("s").mutate(SMALL)
+    memory.save("s", str(tmp_path / "s.txt"))
+    text = (tmp_path / "s.txt").read_text("utf-8")
+    for cut in (0, 10, len(text) // 2, len(text) - 30):
+        (tmp_path / "cut.txt").write_text(text[:cut], "utf-8")
+        try:
+            memory.load(str(tmp_path / "cut.txt"), f"cut{cut}")
+        except Refused:
+            assert f"cut{cut}" not in [row.session_id for row in memory.sessions()]
+
+
+# --- forked and merged --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def forked(memory: Memory) -> tuple[Session, Session]:
+    session = memory.session("work")
+    session.mutate(SMALL)
+    return session, memory.fork("work", "trial")
+
+
+def test_a_fork_without_its_promises_goes_its_own_way(memory: Memory) -> None:
+    session = memory.session("work")
+    session.mutate(SMALL)
+    session.set("k", "v")
+    session.claim("busy")
+    seq = session.mutate("~ [T1] ; status=late").seq
+    fork = memory.fork("work", "trial", at=seq - 1)
+    assert rows(fork)["T1"] == "TSK [T1] ; goal=ship ; status=open" and fork.peek("k").value == "v"  # type: ignore[union-attr]
+    assert fork.promise("busy").status == "unknown"
+    fork.mutate("- M1")
+    assert "M1" in rows(session) and "M1" not in rows(fork)
+    with pytest.raises(Refused) as refused:
+        memory.fork("work", "trial")
+    assert refused.value.code == "session_exists"
+
+
+def test_a_merge_takes_fields_from_both_sides(memory: Memory, forked: tuple[Session, Session]) -> None:
+    session, fork = forked
+    session.mutate("~ [T1] ; status=doing\n~ E1 ; weight=3")
+    fork.mutate("~ [T1] ; goal=ship it ; prio=1\n- T2\n+ [T1] --(next)--> [T1]\n~ E1 ; note=")
+    done = memory.merge("trial")
+    assert done.conflicts == [] and done.dropped == ["T2"]
+    assert rows(session) == {
+        "T1": "TSK [T1] ; goal=ship it ; status=doing ; prio=1",
+        "M1": "MOD [M1] ; path=a.py",
+        "E1": "E1 [T1] --(owns)--> [M1] ; weight=3",
+        "E2": "E2 [T1] --(next)--> [T1]",
+        "LAW01": "LAW01 name=style",
+    }
+
+
+def test_conflicts_are_listed_and_nothing_is_half_merged(memory: Memory, forked: tuple[Session, Session]) -> None:
+    session, fork = forked
+    session.mutate("~ [T1] ; status=here\n- T2")
+    fork.mutate("~ [T1] ; status=there\n~ [T2] ; goal=changed\n+ TSK [T9] ; goal=harmless")
+    before = told(session)
+    done = memory.merge("trial")
+    assert done.conflicts == ["# conflict T1 status: base=open here=here there=there", "# conflict T2: changed there, dropped here"]
+    assert told(session) == before and done.lines == []
+    fork.mutate("~ [T1] ; status=here\n- T2")
+    assert memory.merge("trial").conflicts == [] and "T9" in rows(session)
+
+
+def test_ids_minted_on_both_sides_are_renumbered_with_their_edges(memory: Memory, forked: tuple[Session, Session]) -> None:
+    session, fork = forked
+    session.mutate("+ CLM [NEW:a] ; text=ours\n+ [NEW:a] --(about)--> [T1]")
+    fork.mutate("+ CLM [NEW:b] ; text=theirs\n+ [NEW:b] --(about)--> [M1]")
+    done = memory.merge("trial")
+    assert done.minted == {"CLM1": "CLM2", "E2": "E3"}
+    assert rows(session)["CLM1"].endswith("text=ours") and rows(session)["CLM2"].endswith("text=theirs")
+    assert rows(session)["E2"] == "E2 [CLM1] --(about)--> [T1]" and rows(session)["E3"] == "E3 [CLM2] --(about)--> [M1]"
+    memory.session("other").set("k", 1)
+    with pytest.raises(Refused) as refused:
+        memory.merge("other")
+    assert refused.value.code == "not_a_fork"
+
+
+@given(st.lists(strategies.documents(), min_size=1, max_size=3), st.lists(strategies.documents(), max_size=2))
+@settings(max_examples=30, deadline=None)
+def test_merging_a_fork_into_an_origin_that_stood_still_gives_the_fork(documents: list[str], before: list[str]) -> None:
+    with Memory("memory://", background=False) as memory:
+        session = memory.session("work")
+        session.mutate(SMALL)
+        for document in before:
+            _try(session, document)
+        fork = memory.fork("work", "trial")
+        for document in documents:
+            _try(fork, document)
+        done = memory.merge("trial")
+        assert done.conflicts == [] and _content(session) == _content(fork)
+
+
+def _try(session: Session, document: str) -> None:
+    try:
+        session.mutate(document)
+    except DocumentRefused:
+        pass
+
+
+def _content(session: Session) -> dict[str, Any]:
+    from pinfold.history import content
+
+    return {row.id: content(row) for row in session._replica.state.graph.rows()}
+
+
+# --- as it was ----------------------------------------------------------------------------------------------------
+
+
+def test_every_read_takes_at_a_seq_or_a_time() -> None:
+    now = [1_800_000_000_000]
+    with Memory(journal=MemoryJournal(lambda: now[0]), background=False) as memory:
+        session = memory.session("work")
+        then = session.mutate(SMALL).seq
+        now[0] += 3_600_000
+        session.mutate("~ [T1] ; goal=changed\n- M1\n+ [T1] --(needs)--> [T2]\nSCHEMA relations ; names=needs")
+        now[0] += 3_600_000
+        session.mutate("+ TSK [T3]")
+        moment = datetime.datetime.fromtimestamp(1_800_000_000 + 60, datetime.UTC).isoformat()
+        asked: dict[str, dict[str, Any]] = {
+            "pin_map": {"anchor": ["T1"]}, "walk": {"anchor": "T1"}, "neighbors": {"anchor": "T1"}, "context": {"anchor": "T1"},
+            "path": {"start": "T1", "end": "M1"}, "read_get": {"ids": ["T1", "M1"]}, "read_list": {"form": "any"}, "schema": {}, "export": {"kind": "json"},
+        }  # fmt: skip
+        assert {row.name for row in TABLE if any(p.name == "at" for p in row.params)} == {*asked, "session_fork"}
+        for row in TABLE:
+            if row.name in asked:
+                by_seq, by_time = (run(row, Call(memory, "work"), {**asked[row.name], "at": at}) for at in (str(then), moment))
+                assert by_seq == by_time, row.name
+                if row.name == "path":
+                    assert by_seq["nodes"] == ["T1", "M1"]
+                elif row.name == "schema":
+                    assert by_seq["lines"] == [] != run(row, Call(memory, "work"), {})["lines"]
+                else:
+                    assert by_seq != run(row, Call(memory, "work"), asked[row.name]), row.name
+                    assert "goal=changed" not in json.dumps(by_seq), row.name
+        for at, code in (("99", "bad_seq"), ("yesterday", "bad_arguments"), ("2026-01-01T00:00:00", "bad_arguments")):
+            with pytest.raises(Refused) as refused:
+                run(next(row for row in TABLE if row.name == "read_get"), Call(memory, "work"), {"ids": ["T1"], "at": at})
+            assert refused.value.code == code
+        assert session.at(at_ms=1_700_000_000_000).get("T1").items == [], "before it began there was nothing"
+
+
+@given(st.lists(strategies.documents(), min_size=2, max_size=6))
+@settings(max_examples=30, deadline=None)
+def test_a_diff_turns_one_state_into_another_and_undo_into_the_one_before(documents: list[str]) -> None:
+    with Memory("memory://", background=False) as memory:
+        session, other = memory.session("work"), memory.session("other")
+        session.mutate(SMALL)
+        for document in documents:
+            _try(session, document)
+        last = session.status().seq
+        for a in range(1, last):
+            fork = memory.fork("work", f"fork{a}", at=a)
+            _apply(fork, session.diff(a))
+            assert _content(fork) == _content(session)
+        _apply(other, session.diff(0))
+        assert _content(other) == _content(session)
+        if last > 1:
+            session.undo(last)
+            assert _content(session) == _content(memory.fork("work", "before", at=last - 1))
+
+
+def test_the_first_entry_and_one_with_more_than_rows_in_it_are_undone_too(session: Session) -> None:
+    first = session.mutate("+ TSK [T1] ; goal=ship").seq
+    second = session.mutate("SCHEMA TSK ; fields=goal\nSCHEMA MOD ; fields=path\n+ MOD [M1] ; path=a.py").seq
+    assert session.undo(second).dropped == ["M1"]
+    assert session.undo(first).dropped == ["T1"]
+    assert rows(session) == {} and len(session.schema()) == 2, "a schema only widens"
+    with pytest.raises(Refused) as refused:
+        session.undo(session.set("k", "v") and session.status().seq)
+    assert refused.value.code == "nothing_to_undo"
+
+
+def _apply(session: Session, document: str) -> None:
+    if document:
+        session.mutate(document)
+
+
+def test_blame_names_the_writer_of_each_field_through_a_rename(session: Session) -> None:
+    session.by("ada").mutate("+ TSK [T1] ; goal=ship ; prio=1")
+    session.by("bob").mutate("~ [T1] ; prio+=1 ; id=T9")
+    session.by("cy").mutate("~ [T9] ; status=open")
+    assert [(row.field, row.value, row.actor) for row in session.blame("T9")] == [
+        ("", "", "ada"), ("goal", "ship", "ada"), ("prio", "2", "bob"), ("status", "open", "cy"),
+    ]  # fmt: skip
+    with pytest.raises(Refused, match="T1"):
+        session.blame("T1")
+
+
+# --- exports ------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(strategies.values(), min_size=1, max_size=5))
+@settings(max_examples=40, deadline=None)
+def test_exports_parse_whatever_the_values_are(values: list[str]) -> None:
+    with Memory("memory://", background=False) as memory:
+        session, other = memory.session("work"), memory.session("other")
+        session.mutate(SMALL)
+        graph = session._replica.state.graph
+        for n, value in enumerate(values):
+            from pinfold.dialect.format import format_value
+
+            session.mutate(
+                f"+ V [v{n}] ; text={format_value(value)}\n+ [T1] --(has)--> [v{n}] ; note={format_value(value)}\nLAW{n}x name={format_value(value)}"
+            )
+        other.add(import_json(export_graph(graph, "json")))
+        assert _content(other) == _content(session)
+        root = ElementTree.fromstring(export_graph(graph, "graphml"))
+        ns = "{http://graphml.graphdrawing.org/xmlns}"
+        assert len(root.findall(f".//{ns}node")) == len(graph.nodes) and len(root.findall(f".//{ns}edge")) == len(graph.edges)
+        found = {node.get("id"): [data.text or "" for data in node] for node in root.findall(f".//{ns}node")}
+        for n, value in enumerate(values):
+            if all(char.isprintable() for char in value):
+                assert found[f"v{n}"] == ["V", value]
+        for kind, lines in (("dot", len(graph.nodes) + len(graph.edges) + 2), ("cypher", len(graph.nodes) + len(graph.edges))):
+            text = export_graph(graph, kind)
+            assert text.count("\n") + 1 == lines, "no value ends a statement"
+            for each in text.split("\n"):
+                assert re.fullmatch(r'(?:[^"\\]|"(?:[^"\\]|\\.)*")*', each), each
+
+
+def test_an_import_that_does_not_fit_is_named(session: Session) -> None:
+    for text in (
+        "",
+        "{}",
+        '{"format": "pinfold-graph", "version": 2}',
+        '{"format": "pinfold-graph", "version": 1, "laws": [], "nodes": [{"id": 1}], "edges": []}',
+    ):
+        with pytest.raises(Refused) as refused:
+            session.add(import_json(text))
+        assert refused.value.code in ("bad_import", "document_refused")
+
+
+# --- shared -------------------------------------------------------------------------------------------------------
+
+
+def test_if_seq_refuses_what_changed_since_and_only_that(session: Session) -> None:
+    read = session.mutate(SMALL).seq
+    session.by("bob").mutate("~ [T2] ; goal=other")
+    assert session.mutate("~ [T1] ; status=done", if_seq=read).lines == ["TSK [T1] ; goal=ship ; status=done"]
+    with pytest.raises(DocumentRefused) as refused:
+        session.mutate("~ [T2] ; goal=mine\n~ [M1] ; lines=3", if_seq=read)
+    (problem,) = refused.value.problems
+    assert (problem.code, problem.line) == ("conflict", 1) and "TSK [T2] ; goal=other" in problem.message and "bob" in problem.message
+    assert "lines=3" not in rows(session)["M1"]
+
+
+@given(st.lists(strategies.documents(), min_size=1, max_size=4), st.sampled_from(("mutate", "add", "update")), st.integers(0, 3))
+@settings(max_examples=60, deadline=None)
+def test_a_dry_run_answers_what_the_real_run_does(documents: list[str], verb: str, if_seq: int) -> None:
+    with Memory("memory://", background=False) as memory:
+        session = memory.session("work")
+        session.mutate(SMALL)
+        for document in documents:
+            args: dict[str, Any] = {} if verb == "add" else {"if_seq": if_seq or None}
+            before = told(session)
+            dry = _answer(session, verb, document, dry_run=True, **args)
+            assert told(session) == before
+            assert _answer(session, verb, document, **args) == dry
+
+
+def _answer(session: Session, verb: str, document: str, **args: Any) -> Any:
+    try:
+        return getattr(session, verb)(document, **args)
+    except DocumentRefused as refused:
+        return [msgspec.to_builtins(problem) if isinstance(problem, msgspec.Struct) else tuple(problem) for problem in refused.problems]
+
+
+def test_a_pasted_map_or_delta_is_refused_line_by_line_and_changes_nothing(session: Session) -> None:
+    session.mutate(SMALL)
+    first = session.pin_map("T1")
+    session.mutate('~ [T1] ; goal=changed ; text="x ; - T1"\n- M1\n+ TSK [T5]\n+ [T1] --(needs)--> [T5]')
+    delta = session.pin_map("T1", since=first.etag)
+    assert "## Changed" in delta.text and "# pinfold: gone " in delta.text
+    for shown in (first.text, delta.text, session.walk("T1").text, session.path("T1", "T5").text, session.neighbors("T1").text):
+        before = told(session)
+        lines = [line for line in shown.split("\n") if line and not line.startswith("#")]
+        for verb in ("mutate", "add", "update"):
+            with pytest.raises(DocumentRefused) as refused:
+                getattr(session, verb)(shown)
+            assert len(refused.value.problems) == len(lines)
+            assert {p.code for p in refused.value.problems} <= {"present_on_mutate", "id_exists", "op_mode_mismatch"}
+        assert told(session) == before
+        assert all(op.op == "" or op.form == "law" for op in parse_document(shown).ops)
+
+
+WRITER = """
+import json, sys
+from pinfold import Memory
+from pinfold.errors import DocumentRefused
+url, number, documents = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+accepted, refused = [], 0
+with Memory(url, actor=f"w{number}", background=False) as memory:
+    session = memory.session("shared")
+    for n in range(documents):
+        done = session.mutate(f"+ JOB [NEW:j] ; by={number} ; n={n}\\n+ [NEW:j] --(of)--> [root]\\n~ [root] ; total+=1")
+        accepted.append((done.minted["j"], done.minted["#1"], number, n))
+        try:
+            session.mutate(f"~ [root] ; last={number}", if_seq=session.status().seq - 1)
+        except DocumentRefused as conflict:
+            refused += [p.code for p in conflict.problems] == ["conflict"]
+json.dump([accepted, refused], sys.stdout)
+"""
+
+
+@pytest.mark.parametrize("processes", [8])
+def test_eight_processes_mutate_one_session_and_every_accepted_document_is_there_once(sqlite_url: str, processes: int) -> None:
+    documents = 6
+    with Memory(sqlite_url) as memory:
+        memory.session("shared").mutate("+ ROOT [root]")
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1] / "src")}
+    words = [sys.executable, "-c", WRITER, sqlite_url]
+    started = [subprocess.Popen([*words, str(number), str(documents)], stdout=subprocess.PIPE, env=env) for number in range(processes)]
+    answers = [json.loads(process.communicate(timeout=120)[0]) for process in started]
+    accepted = [job for jobs, _ in answers for job in jobs]
+    with Memory(sqlite_url) as memory:
+        session = memory.session("shared")
+        assert len({id for id, *_ in accepted}) == len({edge for _, edge, *_ in accepted}) == len(accepted) == processes * documents
+        found = rows(session)
+        for id, edge, number, n in accepted:
+            assert found[id] == f"JOB [{id}] ; by={number} ; n={n}" and found[edge] == f"{edge} [{id}] --(of)--> [root]"
+            assert session.get(id).items[0].actor == f"w{number}"
+        assert len(found) == 2 * len(accepted) + 1
+        assert parse_rows([found["root"]]).ops[0].fields["total"] == str(processes * documents)
+        assert sum(refused for _, refused in answers) == processes * documents, "each claimed to have read before its own write"
