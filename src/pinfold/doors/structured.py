@@ -42,7 +42,7 @@ def _field(rest: str, is_list: bool) -> dict[str, Any]:
     inner = re.search(r"\{([^}]*)\}", rest)
     if inner is not None and re.match(r'\s*("|\w+:)', inner[1]):
         return {"type": "object"}  # a map: its names are the caller's
-    schema: dict[str, Any] = {} if inner is None else {"type": "object", **_object(inner[1])}
+    schema: dict[str, Any] = {} if inner is None else {"type": "object", "properties": _object(inner[1])["properties"]}  # listed words are paid for
     if is_list:
         return {"type": "array", **({"items": schema} if schema else {})}
     words = re.findall(r'"([^"]+)"', rest)
