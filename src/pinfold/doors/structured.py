@@ -19,6 +19,8 @@ _name = re.compile(r"\s*(\w+)(\[\])?(\?)?")
 def output_schema(row: Operation) -> dict[str, Any]:
     """Return the JSON Schema of a row's result."""
     alternatives = re.findall(r"(?:^|\| )\{(.*?)\}(?= \||$)", row.result)
+    if not alternatives and " | " in row.result:
+        alternatives = row.result.split(" | ")
     if alternatives:
         return {"type": "object", "anyOf": [_object(told) for told in alternatives]}
     return {"type": "object", **_object(row.result)}
