@@ -81,7 +81,7 @@ _TOO_LARGE = {"code": "answer_too_large", "hint": "ask for smaller pages (first)
 def tokens(text: str) -> int:
     from pinfold.recall.tokens import estimate
 
-    return estimate(text)
+    return estimate(text) + text.count("\\") // 4  # what JSON escapes costs more than plain signs
 
 
 def _count(result: dict[str, Any], field: str) -> int:

@@ -19,6 +19,8 @@ _name = re.compile(r"\s*(\w+)(\[\])?(\?)?")
 def output_schema(row: Operation) -> dict[str, Any]:
     """Return the JSON Schema of a row's result."""
     alternatives = re.findall(r"(?:^|\| )\{(.*?)\}(?= \||$)", row.result)
+    if not alternatives and " | " in row.result:
+        alternatives = row.result.split(" | ")
     if alternatives:
         return {"type": "object", "anyOf": [_object(told) for told in alternatives]}
     return {"type": "object", **_object(row.result)}
@@ -42,7 +44,7 @@ def _field(rest: str, is_list: bool) -> dict[str, Any]:
     inner = re.search(r"\{([^}]*)\}", rest)
     if inner is not None and re.match(r'\s*("|\w+:)', inner[1]):
         return {"type": "object"}  # a map: its names are the caller's
-    schema: dict[str, Any] = {} if inner is None else {"type": "object", **_object(inner[1])}
+    schema: dict[str, Any] = {} if inner is None else {"type": "object", "properties": _object(inner[1])["properties"]}  # listed words are paid for
     if is_list:
         return {"type": "array", **({"items": schema} if schema else {})}
     words = re.findall(r'"([^"]+)"', rest)
