@@ -17,8 +17,9 @@ from types import TracebackType
 from pinfold import limits
 from pinfold.errors import Busy
 
-RESERVED_MS = 250
-"""Ample for a turn that knows what it missed, short for those who wait for one that was killed."""
+RESERVED_MS = 1500
+"""Ample for a turn that knows what it missed, even where ten processes share a core (250 ms was not); those who wait for one
+that was killed with its reservation wait this long, once."""
 PATIENCE = 5
 """Of the sixteen attempts of a turn. Reserving at once is fairer and, with two round trips an append, several times slower."""
 _FIRST_S, _LONGEST_S = 0.3e-3, 4e-3
