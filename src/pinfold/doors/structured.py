@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pinfold.operations import Operation
 
-_part = re.compile(r"[^,{]+(?:\{[^}]*\})?")
 _name = re.compile(r"\s*(\w+)(\[\])?(\?)?")
 
 
@@ -26,10 +25,22 @@ def output_schema(row: Operation) -> dict[str, Any]:
     return {"type": "object", **_object(row.result)}
 
 
+def _parts(told: str) -> list[str]:
+    """Return what stands between the commas outside braces."""
+    parts, depth = [""], 0
+    for char in told:
+        depth += (char == "{") - (char == "}")
+        if char == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts
+
+
 def _object(told: str) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     required: list[str] = []
-    for part in _part.findall(told):
+    for part in _parts(told):
         found = _name.match(part)
         if found is None:
             continue
@@ -41,7 +52,7 @@ def _object(told: str) -> dict[str, Any]:
 
 
 def _field(rest: str, is_list: bool) -> dict[str, Any]:
-    inner = re.search(r"\{([^}]*)\}", rest)
+    inner = re.search(r"\{(.*)\}", rest)
     if inner is not None and re.match(r'\s*("|\w+:)', inner[1]):
         return {"type": "object"}  # a map: its names are the caller's
     schema: dict[str, Any] = {} if inner is None else {"type": "object", "properties": _object(inner[1])["properties"]}  # listed words are paid for
