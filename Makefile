@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-services check bench soak smoke docs clean
+.PHONY: demo test test-services check bench soak memory mutate smoke docs clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "pinfold needs Python 3.11 or newer: make PYTHON=python3.11 …"; exit 1; }
@@ -31,7 +31,14 @@ bench: $(READY)         ## ratios against peers, measured here and now
 	@$(BIN)/python -m benchmarks
 
 soak: $(READY)          ## long random runs: make soak SECONDS=1800
-	@$(BIN)/python -m benchmarks.soak --seconds $(or $(SECONDS),600)
+	@$(BIN)/python -m benchmarks.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) --histories $(or $(HISTORIES),0)
+
+memory: $(READY)        ## RAM and file over a million reads and 100,000 overwrites
+	@$(BIN)/python -m benchmarks.memory
+
+mutate: $(READY)        ## mutation testing of the pure rooms; some twenty minutes
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check mutmut
+	@PYTHON=$(CURDIR)/$(BIN)/python bash tools/mutate.sh $(MODULES)
 
 smoke:                  ## the wheel in an empty venv, without the dev extras
 	@bash tests/smoke.sh

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from itertools import count
@@ -17,6 +19,9 @@ from benchmarks import budget, graph, harness, peers, silo
 
 exactly = pytest.mark.filterwarnings("ignore:open_binary is deprecated")
 """For tests that count exact tokens: the counter's own import warns."""
+
+import pinfold
+from pinfold import limits
 
 
 def honest(figure: float = 1.0, name: str = "honest") -> harness.Side:
@@ -166,3 +171,39 @@ def test_a_delta_each_turn_costs_a_quarter_of_the_pin_map_and_a_thirtieth_of_the
 
     assert spent["since"] <= 0.25 * spent["pin map"]
     assert spent["since"] <= 0.03 * spent["dump"]
+# --- long runs, made short ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="Linux says how much memory a process has")
+def test_memory_and_file_are_flat_over_many_reads_and_overwrites(tmp_path: Path) -> None:
+    from benchmarks import memory
+
+    code = f"from benchmarks.memory import measure; import json; print(json.dumps(measure({str(tmp_path)!r}, 20_000, 10_000, 50_000)))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(memory.__file__).parents[1]), str(Path(pinfold.__file__).parents[1])])}
+    figures = json.loads(subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, timeout=120).stdout)
+    assert max(figures["peek_rss_kb"]) - figures["peek_rss_kb"][0] <= 512
+    assert max(figures["set_rss_kb"]) - figures["set_rss_kb"][4] <= 2_048
+    assert max(figures["file_kb"]) <= 1.5 * max(figures["file_kb"][:5])
+    assert figures["entries_kept"] < 6_000
+
+
+def test_a_soak_of_a_few_seconds_holds_and_tells_its_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    from benchmarks import soak
+
+    before = {name: getattr(limits, name) for name in soak.SMALL}
+    try:
+        assert soak.main(["--seconds", "6", "--seed", "5", "--processes", "2", "--histories", "3"]) == 0
+    finally:
+        for name, value in before.items():
+            setattr(limits, name, value)
+    told = capsys.readouterr().out.splitlines()
+    summary = json.loads(told[-1])
+    assert told[0].startswith("seed 5, 2 processes") and summary["seed"] == 5
+    assert summary["acknowledged"] > 0 and summary["works_shared"] > 0 and summary["histories"] == 3
+
+
+def test_a_soak_sees_a_series_that_goes_on_growing() -> None:
+    from benchmarks.soak import is_bounded
+
+    assert is_bounded([1, 50, 90, 100, 101, 99, 100, 102, 100, 101, 99, 100], 5)
+    assert not is_bounded([float(n * 100) for n in range(12)], 5)

@@ -137,6 +137,19 @@ def test_unreadable_bytes_are_kept_in_quarantine_and_the_damaged_file_as_it_was(
     assert (done.entries_lost, done.slots_lost) == (1, 0)
 
 
+def test_damage_before_a_snapshot_is_named_and_costs_no_value(path):
+    flip_a_bit_of_an_entry(path, seq=3)
+    with Memory(f"sqlite:///{path}") as memory:
+        assert len(memory.session("hurt").keys()) == 10
+        report = examine(memory._journal)
+        assert [(finding.code, finding.seq) for finding in report.findings] == [("bad_checksum", 3)]
+    done = repair(path, NOW)
+    assert done.entries_lost == 1
+    with Memory(f"sqlite:///{path}") as memory:
+        assert len(memory.session("hurt").keys()) == 10
+        assert examine(memory._journal).ok
+
+
 def test_seqs_keep_their_meaning_and_the_log_says_what_is_lost(path):
     flip_a_bit_of_an_entry(path)
     repair(path, NOW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from hashlib import sha256
 
 import pytest
@@ -430,3 +431,30 @@ def test_looking_back_while_another_process_trims(memory, small, monkeypatch):
     with pytest.raises(Refused) as refused:
         Past(memory._journal, "s").at(60)
     assert refused.value.code == "history_gone" and retained(memory)[0] > 61
+
+
+def test_an_erasure_and_a_compaction_take_turns(tmp_path, monkeypatch):
+    """An erasure reads entries and snapshots; if a compaction trimmed in between, entries would come back without their base."""
+    monkeypatch.setattr(limits, "HISTORY_BYTES", 2_000)
+    url = f"sqlite:///{tmp_path}/store.db"
+    with Memory(url, background=False) as one, Memory(url, background=False) as two:
+        stop = threading.Event()
+
+        def compact():
+            while not stop.is_set():
+                two.session("s").set("k", "x")
+                engine.compact(two._journal, "s")
+
+        thread = threading.Thread(target=compact)
+        thread.start()
+        try:
+            for n in range(60):
+                one.session("s").set(f"secret{n % 5}", f"s3cret{n}")
+                one.session("s").forget(f"secret{n % 5}", erase=True)
+        finally:
+            stop.set()
+            thread.join(30)
+        past = Past(one._journal, "s")
+        for seq in retained(one):
+            past.at(seq)
+        check_history_is_whole(one)

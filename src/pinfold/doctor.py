@@ -165,6 +165,7 @@ class _Examined:
         self._states: dict[int, SessionState] = {}
         self._wrong: set[int] = set()
         self._state: SessionState | None = None
+        self._lacks = False  # an entry was lost, and a repair said so: the next snapshot knows more than the fold
 
     def _found(self, code: str, message: str, seq: int | None = None, *, damage: bool = True) -> None:
         self._findings.append(Finding(code, message, self._info.name, seq, damage))
@@ -241,6 +242,7 @@ class _Examined:
         self._found(code, message, seq)
 
     def _fold(self, entry: Entry, record: Record) -> None:
+        self._lacks = self._lacks or _is_lost(entry)
         if self._state is not None:
             try:
                 apply(self._state, entry, record.hash)
@@ -254,11 +256,11 @@ class _Examined:
         kept = self._states.get(record.seq)
         if kept is None:
             return
-        if kept.hash != record.hash or (self._state is not None and state_hash(kept) != state_hash(self._state)):
+        if kept.hash != record.hash or (self._state is not None and not self._lacks and state_hash(kept) != state_hash(self._state)):
             self._wrong.add(record.seq)
             self._found("wrong_snapshot", f"the snapshot at {record.seq} is not what the entries up to it come to", record.seq)
-        elif self._state is None:
-            self._state = _copy(kept)
+        elif self._state is None or self._lacks:
+            self._state, self._lacks = _copy(kept), False
 
     def _large_values_ok(self) -> bool:
         whole = True
@@ -277,6 +279,10 @@ class _Examined:
 def _large_values(state: SessionState) -> list[tuple[str, Blob]]:
     stored = [(key, slot.value) for key, slot in state.silo.slots.items()] + [(key, p.payload) for key, p in state.promises.by_key.items()]
     return [(key, value) for key, value in stored if isinstance(value, Blob)]
+
+
+def _is_lost(entry: Entry) -> bool:
+    return any(fact["f"] == "lost" for fact in entry.facts)
 
 
 def _copy(state: SessionState) -> SessionState:
@@ -409,7 +415,7 @@ def _agreeing(snapshots: list[SessionState], records: list[Record], good: dict[i
     before = by_seq.get(first - 1)
     folded = None if first in by_seq else SessionState() if first == 1 else _copy(before) if before is not None else None
     for record in records:
-        if record.seq not in good:
+        if record.seq not in good or _is_lost(good[record.seq]):
             folded = None
         elif folded is not None:
             apply(folded, decode_entry(record), record.hash)

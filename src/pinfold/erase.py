@@ -27,14 +27,15 @@ def erase(journal: Journal, journal_id: str, keys: Collection[str]) -> int:
     The keys' slots must be gone already. Raises Busy where writers never pause, JournalCorrupt.
     """
     for _ in range(limits.TURN_ATTEMPTS):
-        state = load_state(journal, journal_id)
-        old = journal.read(journal_id, 0)
-        records, blobs = _without(old, keys)
-        hashes = {record.seq: record.hash for record, _ in records}
-        snapshots = [_snapshot_without(snapshot, keys, hashes) for snapshot in journal.load_snapshots(journal_id)]
-        if journal.rewrite(journal_id, state.seq, state.hash, records, [s for s in snapshots if s is not None]):
-            journal.collect_blobs(journal.now_ms() + 1, only=blobs)
-            return sum(1 for before, (after, _) in zip(old, records, strict=True) if before.body != after.body)
+        with journal.write_lock(journal_id, limits.LOCK_WAIT_S):  # entries and snapshots of one moment: a compaction may trim both
+            state = load_state(journal, journal_id)
+            old = journal.read(journal_id, 0)
+            records, blobs = _without(old, keys)
+            hashes = {record.seq: record.hash for record, _ in records}
+            snapshots = [_snapshot_without(snapshot, keys, hashes) for snapshot in journal.load_snapshots(journal_id)]
+            if journal.rewrite(journal_id, state.seq, state.hash, records, [s for s in snapshots if s is not None]):
+                journal.collect_blobs(journal.now_ms() + 1, only=blobs)
+                return sum(1 for before, (after, _) in zip(old, records, strict=True) if before.body != after.body)
     raise Busy(f"session {journal_id!r} is written to all the time", hint="try again when it is quieter")
 
 

@@ -324,6 +324,7 @@ class History:
         self.oracles: dict[str, Oracle] = {}
         self.acknowledged: set[str | bytes] = set()
         self.refused: set[str | bytes] = set()
+        self.unsure: set[str | bytes | None] = set()
         self.tokens: dict[tuple[str, int], str] = {}
         self.requests: list[Request] = []
         self.serial = self.forks = 0
@@ -394,25 +395,32 @@ class History:
             answer = run(process)
         except Crashed:
             self.observe()
+            self.unsure.add(value)
             process.reopen()
             return None
         except Refused as refused:
             self.observe()
             process.refusal = refused
-            if value is not None:
-                self.refused.add(value)
+            self._not_written(value)
             if refused.code == "session_ended":
                 self._reopen_session(process)
             return None
         except Unavailable as error:
             self.observe()
-            if value is not None and not error.maybe_applied:
-                self.refused.add(value)
+            if error.maybe_applied:
+                self.unsure.add(value)
+            else:
+                self._not_written(value)
             return None
         self.observe()
         if value is not None:
             self.acknowledged.add(value)
         return answer
+
+    def _not_written(self, value: str | bytes | None) -> None:
+        """Note that an attempt to write value wrote nothing; an earlier one, of a request sent again, may have."""
+        if value is not None and value not in self.unsure:
+            self.refused.add(value)
 
     def _reopen_session(self, process: Process) -> None:
         try:
