@@ -171,6 +171,8 @@ def test_a_delta_each_turn_costs_a_quarter_of_the_pin_map_and_a_thirtieth_of_the
 
     assert spent["since"] <= 0.25 * spent["pin map"]
     assert spent["since"] <= 0.03 * spent["dump"]
+
+
 # --- long runs, made short ------------------------------------------------------------------------------------------
 
 

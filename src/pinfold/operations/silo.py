@@ -21,7 +21,7 @@ _TTL = Param("ttl_s", "seconds", "forget after", None, cli="ttl", told=False)
 _LEASE = Param("lease_s", "seconds", "how long the claim lasts unrenewed", limits.LEASE_MCP_S, cli="lease", told=False)
 _WAIT = Param("wait_s", "seconds", "wait for work in flight", 0, cli="wait", told=False)
 _TOKEN = Param("token", "int", "the claim's token", None, told=False)
-_INPUTS = Param("inputs", "strings", "made from: file:PATH, row:ID", None, cli="input", repeat=True)
+_INPUTS = Param("inputs", "strings", "what it rests on: file:PATH, tree:FOLDER, row:ID, slot:KEY, …", None, cli="input", repeat=True, told=False)
 _FRESH = Param("fresh", "bool", "a stale value is a miss", False, mcp=False)
 
 
@@ -522,14 +522,14 @@ ROWS = (
     Operation(
         name="set",
         access="write",
-        doc="Store a result so that nobody works on it again.",
+        doc="Store a result; inputs: file:PATH or row:ID it rests on.",
         params=(
-            _KEY,
+            msgspec.structs.replace(_KEY, told=False),
             Param("value", "any", "the result: text or JSON", positional=True, told=False),
             _TOOL,
             _ARGUMENTS,
             _TTL,
-            _TOKEN,
+            msgspec.structs.replace(_TOKEN, mcp=False),
             _INPUTS,
             Param("request_id", "str", "makes a retry safe", None, mcp=False),
         ),
