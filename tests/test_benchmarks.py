@@ -17,11 +17,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import benchmarks.__main__ as command
 from benchmarks import budget, graph, harness, peers, silo
 
-exactly = pytest.mark.filterwarnings("ignore:open_binary is deprecated")
-"""For tests that count exact tokens: the counter's own import warns."""
-
 import pinfold
 from pinfold import limits
+
+exactly = pytest.mark.filterwarnings("ignore:open_binary is deprecated")
+"""For tests that count exact tokens: the counter's own import warns."""
 
 
 def honest(figure: float = 1.0, name: str = "honest") -> harness.Side:
