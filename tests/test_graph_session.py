@@ -326,7 +326,7 @@ def test_if_seq_refuses_what_changed_since_and_only_that(session: Session) -> No
 @given(st.lists(strategies.documents(), min_size=1, max_size=4), st.sampled_from(("mutate", "add", "update")), st.integers(0, 3))
 @settings(max_examples=60, deadline=None)
 def test_a_dry_run_answers_what_the_real_run_does(documents: list[str], verb: str, if_seq: int) -> None:
-    with Memory("memory://", background=False) as memory:
+    with Memory(journal=MemoryJournal(lambda: 1_800_000_000_000), background=False) as memory:
         session = memory.session("work")
         session.mutate(SMALL)
         for document in documents:

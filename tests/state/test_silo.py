@@ -150,7 +150,7 @@ def test_recency_adds_up_and_moves_used_keys_to_the_young_end():
     assert list(recency.order) == ["b", "c", "a"]
     recency.evicted = 5
     again = Recency.load(recency.dump())
-    assert again.dump() == recency.dump() == [["b", "c", "a"], 11, 22, 5, 33, 44, 50]
+    assert again.dump() == recency.dump() == [["b", "c", "a"], 11, 22, 5, 33, 44, 50, {}]
     assert list(again.order) == ["b", "c", "a"]
 
 

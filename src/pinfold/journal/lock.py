@@ -26,6 +26,11 @@ def _random() -> float:
     return random.random()
 
 
+def has_flock() -> bool:
+    """Return whether this platform has flock; where it has not, SQLite's own busy wait is all that writers queue by."""
+    return fcntl is not None
+
+
 class FileLock:
     """An exclusive lock on path between processes; within a process the caller serialises."""
 

@@ -22,7 +22,7 @@ from pinfold import limits
 from pinfold.entry import GENESIS, Record
 from pinfold.errors import Busy, ConfigurationError, JournalCorrupt, NewerFormat, PinfoldError, Unavailable
 from pinfold.journal.base import Conflict, SessionInfo, Snapshot
-from pinfold.journal.lock import FileLock
+from pinfold.journal.lock import FileLock, has_flock
 
 try:
     from _weakrefset import WeakSet  # which threading has loaded; weakref itself is not needed
@@ -160,7 +160,7 @@ class SqliteJournal:
         uri = f"{file_uri(os.path.abspath(self.path))}?mode={mode}"
         if self.read_only and not os.path.exists(self.path + "-wal") and not os.access(os.path.dirname(os.path.abspath(self.path)), os.W_OK):
             uri += "&immutable=1"  # no side files can be made there, and nobody is writing
-        return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=2.0)
+        return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=2.0 if has_flock() else limits.LOCK_WAIT_S)
 
     def _check_format(self, db: sqlite3.Connection) -> None:
         version, application = db.execute("PRAGMA user_version").fetchone()[0], db.execute("PRAGMA application_id").fetchone()[0]

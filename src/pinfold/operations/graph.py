@@ -16,7 +16,7 @@ _DRY = Param("dry_run", "bool", "answer the same, write nothing", False, told=Fa
 _NEW_RELATION = Param("allow_new_relation", "bool", "declare relations the schema lacks", False, mcp=False)
 _ANCHORS = Param("anchor", "strings", "ids to read around", None, positional=True, also="anchor", told=False)
 _DEPTH = Param("depth", "int", "edges from an anchor", limits.WALK_DEPTH, told=False)
-_ROWS = Param("max_rows", "int", "at most this many rows", None, mcp=False)
+_ROWS = Param("max_rows", "int", "at most this many rows", None, mcp=False, memnet=True)
 _RELATIONS = Param("relations", "strings", "only along these", None, told=False)
 _DIRECTION = Param("direction", "str", "out, in or both", "both", mcp=False)
 _AT = Param("at", "str", "as of a seq or an ISO time", None, mcp=False)

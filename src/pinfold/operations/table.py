@@ -32,7 +32,7 @@ class Param(msgspec.Struct, frozen=True):
     differs from the name, "" for none. file: text that may also come from --file or standard input there (kind any always
     may). mcp: whether an MCP tool shows it. told: whether a model is shown doc; not where the name says it, since every
     listed word is read at every turn. also: a flag that may give a positional instead. repeat: the flag may be repeated,
-    each time one item.
+    each time one item. memnet: shown to MemNet's agents, whatever mcp says.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Param(msgspec.Struct, frozen=True):
     file: bool = False
     also: str = ""
     repeat: bool = False
+    memnet: bool = False
 
     @property
     def required(self) -> bool:
@@ -116,7 +117,7 @@ class Operation(msgspec.Struct, frozen=True):
 
         It does not forbid others: `start` refuses those that are none by name, and rarely used ones are not listed.
         """
-        properties = {p.name: p.schema() for p in self.params if p.mcp}
+        properties = {p.name: p.schema() for p in self.params if p.mcp or (memnet and p.memnet)}
         if not self.store:
             properties.setdefault("session_id", {"type": "string"})
         if memnet:
