@@ -13,7 +13,7 @@ _TEXT = Param("text", "str", "lines: + KIND [NEW] ; key=value, ~ [ID] ; key=valu
 _WIRE = Param("wire_lines", "strings", "the lines", None, cli="", told=False)
 _IF_SEQ = Param("if_seq", "int", "refuse if a touched row changed after this seq", None, told=False)
 _DRY = Param("dry_run", "bool", "answer the same, write nothing", False, told=False)
-_NEW_RELATION = Param("allow_new_relation", "bool", "declare relations the schema lacks", False, mcp=False)
+_NEW_RELATION = Param("allow_new_relation", "bool", "declare relations the schema lacks", False, mcp=False, memnet=True)
 _ANCHORS = Param("anchor", "strings", "ids to read around", None, positional=True, also="anchor", told=False)
 _DEPTH = Param("depth", "int", "edges from an anchor", limits.WALK_DEPTH, told=False)
 _ROWS = Param("max_rows", "int", "at most this many rows", None, mcp=False, memnet=True)
