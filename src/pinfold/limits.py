@@ -67,7 +67,8 @@ LIST_ROWS_MAX = 10_000
 # --- engine -----------------------------------------------------------------------------------------------------
 REQUESTS_KEPT = 1_024
 """Recent request ids whose outcome a retry gets back."""
-TURN_ATTEMPTS = 16
+TURN_ATTEMPTS = 64
+"""Losses to other writers before `Busy`. Eight processes racing on one session of a Redis cluster lost sixteen in a row."""
 LOCK_WAIT_S = 10.0
 """Longest wait for another writer before `Busy`."""
 TOUCH_INTERVAL_S = 60.0
