@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pinfold.dialect.delta import diff, format_delta
 from pinfold.dialect.parse import parse_document
 from pinfold.errors import DocumentRefused
-from pinfold.testing import line_strategies as strategies
+from pinfold.testing import strategies
 from pinfold.testing.graphs import GraphStore, diff_rows
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 
 from pinfold.dialect.format import format_cut, format_edge, format_footer, format_law, format_node, format_value
 from pinfold.dialect.parse import parse_document
-from pinfold.testing import line_strategies as strategies
+from pinfold.testing import strategies
 
 
 @pytest.mark.parametrize(

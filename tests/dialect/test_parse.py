@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pinfold import limits
 from pinfold.dialect import parse
 from pinfold.dialect.parse import Problem, column_of, parse_document
-from pinfold.testing import line_strategies as strategies
+from pinfold.testing import strategies
 
 
 def problems(text: str) -> list[tuple[int, int, str]]:

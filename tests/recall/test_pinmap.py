@@ -16,7 +16,7 @@ from pinfold.recall import pinmap, walk
 from pinfold.recall.pinmap import PinMap, etag_seq, pin_map
 from pinfold.recall.tokens import estimate, o200k_counter
 from pinfold.state.graph import Edge
-from pinfold.testing import line_strategies as strategies
+from pinfold.testing import strategies
 from pinfold.testing.graphs import GraphStore
 
 

@@ -9,7 +9,7 @@ from pinfold.entry import Entry
 from pinfold.errors import DocumentRefused
 from pinfold.state.graph import APPLY, HUB_EDGES, Graph, counted_forms, format_time, parse_time
 from pinfold.state.schema import Schema
-from pinfold.testing import line_strategies as strategies
+from pinfold.testing import strategies
 from pinfold.testing.graphs import GraphStore
 
 

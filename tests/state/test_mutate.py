@@ -8,7 +8,7 @@ from pinfold import limits
 from pinfold.dialect.parse import parse_document
 from pinfold.errors import DocumentRefused
 from pinfold.state.mutate import add_exact, decide_mutate, parse_ttl_ms
-from pinfold.testing import line_strategies as strategies
+from pinfold.testing import strategies
 from pinfold.testing.graphs import GraphStore
 
 BASE = "+ TSK [T1] ; goal=ship ; status=open ; prio=3\n+ TSK [T2] ; goal=test\n+ MOD [M1] ; path=src/a.py\n+ E1 [T1] --(owns)--> [M1] ; note=core"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pinfold.dialect.format import format_value
 from pinfold.errors import DocumentRefused
 from pinfold.state.saved import format_saved, is_saved, parse_saved
-from pinfold.testing import line_strategies as strategies
+from pinfold.testing import strategies
 from pinfold.testing.graphs import GraphStore
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pinfold.errors import DocumentRefused, Refused
 from pinfold.state.housekeep import decide_expire
 from pinfold.state.undo import decide_undo
-from pinfold.testing import line_strategies as strategies
+from pinfold.testing import strategies
 from pinfold.testing.graphs import GraphStore
 
 
