@@ -1,8 +1,9 @@
-"""python -m benchmarks.fleet [cluster|postgres|cost] [--writers 8] [--sessions 64] [--rounds 1]
+"""python -m benchmarks.fleet [cluster|postgres|cost|crowd] [--writers 8] [--sessions 64] [--rounds 1]
 
 Breaks servers under load and counts: writers in processes of their own, primaries killed with -9 one after another, one
 stopped and continued, a slot moved; for PostgreSQL, crashes and dropped connections. What must hold at the end: no acknowledged
-write lost, none doubled, one winner per claim, equal state hashes. `cost`: an append beside the raw server doing the same.
+write lost, none doubled, one winner per claim, equal state hashes. `cost`: an append beside the raw server doing the same, and
+how soon a waiter is told. `crowd`: 10,000 sessions of which 100 are in use.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "services"))
 from servers import Cluster, Postgres, Valkey, until
 
 from pinfold import Claimed, Memory, Refused, Unavailable
-from pinfold.engine import load_state
 from pinfold.entry import decode_entry
+from pinfold.fold import load_state
 from pinfold.journal.open import migrate_store, open_journal
 from pinfold.state.session import SessionState, apply, state_hash
 
@@ -103,7 +104,7 @@ def writing(url: str, folder: Path, writers: int, sessions: int) -> Iterator[Cal
         return rows
 
     try:
-        until(lambda: len(acknowledged()) >= writers, "the writers to start")
+        until(lambda: len(acknowledged()) >= writers, "the writers to start", 180)
         yield acknowledged
     finally:
         stop.set()
@@ -300,18 +301,29 @@ def timed(calls: int, run: Callable[[int], Any]) -> list[float]:
 
 
 def ratio(name: str, ours: Callable[[int], Any], raw: Callable[[int], Any], calls: int, rounds: int = 7) -> dict[str, Any]:
-    """Return the figures of both sides, taken in turns in one run: medians of the rounds' p50 and p99, in ms, and their ratio."""
-    figures: dict[str, list[float]] = {"ours50": [], "raw50": [], "ours99": [], "raw99": []}
+    """Return the figures of both sides, taken in turns in one run: medians of the rounds' p50 and p99, in ms, and their ratio.
+
+    ratio50: the median of the rounds' ratios. quiet50: the least p50 of ours beside the least of the raw side, which says more
+    where other programs crowd the machine. cpu_ms: what a call costs this process.
+    """
+    figures: dict[str, list[float]] = {"ours50": [], "raw50": [], "ours99": [], "raw99": [], "ours_cpu": [], "raw_cpu": []}
     for each in (ours, raw):
         timed(calls // 4, each)
     for _ in range(rounds):
         for side, each in (("ours", ours), ("raw", raw)):
+            cpu_s = time.process_time()
             found = sorted(timed(calls, each))
+            figures[f"{side}_cpu"].append((time.process_time() - cpu_s) / calls * 1000)
             figures[f"{side}50"].append(found[len(found) // 2] * 1000)
             figures[f"{side}99"].append(found[int(len(found) * 0.99)] * 1000)
     middle = {side: sorted(values)[len(values) // 2] for side, values in figures.items()}
     ratios = sorted(ours / raw for ours, raw in zip(figures["ours50"], figures["raw50"], strict=True))
-    return {"what": name, **{side: round(value, 3) for side, value in middle.items()}, "ratio50": round(ratios[len(ratios) // 2], 2)}
+    return {
+        "what": name,
+        **{side: round(value, 3) for side, value in middle.items()},
+        "ratio50": round(ratios[len(ratios) // 2], 2),
+        "quiet50": round(min(figures["ours50"]) / min(figures["raw50"]), 2),
+    }
 
 
 def costs(valkey: Valkey | None, replicated: Valkey | None, postgres: Postgres | None, calls: int) -> Iterator[dict[str, Any]]:
@@ -381,15 +393,18 @@ def _costs(opened: ExitStack, valkey: Valkey | None, replicated: Valkey | None, 
 
 
 def wake_ups(url: str, count: int) -> dict[str, Any]:
-    """Return how long after a fulfil in this process a waiter in another is told, in ms."""
+    """Return when a waiter in another process is told of a fulfil here, in ms: since the call, and since it was acknowledged.
+
+    The first one is left out: it is polled for while the waiter's listening connection is made.
+    """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_waiter, args=(url, theirs, count), daemon=True)
+    process = context.Process(target=_waiter, args=(url, theirs, count + 1), daemon=True)
     process.start()
-    found = []
+    since_call, since_commit = [], []
     with Memory(url) as memory:
         session = memory.session("wake")
-        for n in range(count):
+        for n in range(count + 1):
             claim = session.claim(f"w{n}", 60)
             ours.send(n)
             ours.recv()
@@ -397,10 +412,17 @@ def wake_ups(url: str, count: int) -> dict[str, Any]:
             assert isinstance(claim, Claimed)
             began_s = time.monotonic()
             session.fulfil(claim, "x")
-            found.append((ours.recv() - began_s) * 1000)
+            done_s = time.monotonic()
+            told_s = ours.recv()
+            since_call.append((told_s - began_s) * 1000)
+            since_commit.append((told_s - done_s) * 1000)
     process.join(30)
-    found.sort()
-    return {"what": f"wake-up, {url.partition(':')[0]}", "p50_ms": round(found[count // 2], 2), "p99_ms": round(found[int(count * 0.99)], 2)}
+    figures = {"": sorted(since_call[1:]), "_since_commit": sorted(since_commit[1:])}
+    shares = {"p10": 0.1, "p50": 0.5, "p99": 0.99}
+    return {
+        "what": f"wake-up, {url.partition(':')[0]}",
+        **{f"{share}{since}_ms": round(found[int(count * place)], 2) for since, found in figures.items() for share, place in shares.items()},
+    }
 
 
 def _waiter(url: str, link: Any, count: int) -> None:
@@ -412,6 +434,84 @@ def _waiter(url: str, link: Any, count: int) -> None:
             link.send("ready")
             session.wait(f"w{n}", 20)
             link.send(time.monotonic())
+
+
+# --- many sessions, few of them in use ----------------------------------------------------------------------------
+
+
+def crowd(url: str, idle: int, hot: int, server_bytes: Callable[[], int]) -> dict[str, Any]:
+    """Return what idle sessions of five entries cost a server, what hot ones cost a process of its own, and what a look costs there.
+
+    server_bytes: what the server holds, of which only the growth counts.
+    """
+    with Memory("memory://") as template:
+        for key in range(5):
+            template.session("idle").set(f"k{key}", "x" * 100)
+        records = template._journal.read("idle", 0)
+    before = server_bytes()
+    with closing(open_journal(url)) as journal:
+        for n in range(idle):
+            assert journal.append(f"idle-{n}", 0, b"", records, {}) is None
+    held = server_bytes() - before
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_hot, args=(url, idle, hot, theirs), daemon=True)
+    process.start()
+    figures = ours.recv()
+    process.join(60)
+    return {"what": f"{idle} idle sessions, {hot} hot, {url.partition(':')[0]}", "server_bytes_a_session": round(held / idle), **figures}
+
+
+def _hot(url: str, idle: int, hot: int, link: Any) -> None:
+    from benchmarks.memory import rss_kb
+
+    with Memory(url) as memory:
+        memory.session("idle-0").peek("k1")
+        rss = rss_kb()
+        sessions = [memory.session(f"idle-{n}") for n in range(hot)]
+        for session in sessions:
+            for key in range(20):
+                session.set(f"h{key}", "y" * 100)
+        grown = rss_kb() - rss
+        looks = timed(hot * 10, lambda n: sessions[n % hot].peek("k1"))
+        cold = timed(100, lambda n: memory.session(f"idle-{idle - 1 - n}").peek("k1"))
+        rss = rss_kb()
+        began_s = time.perf_counter()
+        listed = len(memory._journal.sessions())
+        figures = {
+            "client_kb_a_hot_session": round(grown / hot, 1),
+            "peek_p50_ms": round(sorted(looks)[len(looks) // 2] * 1000, 3),
+            "open_and_peek_p50_ms": round(sorted(cold)[50] * 1000, 3),
+            "list_all_s": round(time.perf_counter() - began_s, 2),
+            "list_all_kb": rss_kb() - rss,
+            "listed": listed,
+        }
+    link.send(figures)
+
+
+def database_bytes(server: Postgres) -> int:
+    """Return the size of a database on disk."""
+    import psycopg
+
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute("CHECKPOINT")
+        row = db.execute("SELECT pg_database_size(current_database())").fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def pss_kb(pid: int) -> int:
+    """Return the memory of a process and its children in KB, shared pages by share. Linux."""
+    total = 0
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+            if pid in (parent, int(status.parent.name)):
+                text = (status.parent / "smaps_rollup").read_text()
+                total += int(text.partition("\nPss:")[2].split()[0])
+        except (OSError, ValueError, IndexError):
+            continue  # it ended meanwhile
+    return total
 
 
 # --- the command --------------------------------------------------------------------------------------------------
@@ -430,11 +530,13 @@ def folder_for_servers() -> Iterator[Path]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet", description="Break servers under load, and count; or measure what an append costs.")
-    parser.add_argument("what", nargs="*", default=["cluster", "postgres", "cost"], help="cluster, postgres, cost")
+    parser.add_argument("what", nargs="*", default=["cluster", "postgres", "cost", "crowd"], help="cluster, postgres, cost, crowd")
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--sessions", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--calls", type=int, default=1000)
+    parser.add_argument("--idle", type=int, default=10_000)
+    parser.add_argument("--hot", type=int, default=100)
     options = parser.parse_args()
     with folder_for_servers() as place:
         if "cluster" in options.what:
@@ -452,6 +554,21 @@ def main() -> int:
                 print(json.dumps(break_postgres(server, place / "p", options.writers, options.sessions, options.rounds, print)))
             finally:
                 server.stop()
+        if "crowd" in options.what:
+            valkey, postgres = Valkey(place / "v-crowd").start(), Postgres(place / "pg-crowd", "fsync=off").create().start()
+            try:
+                migrate_store(postgres.url)
+                url = f"redis://127.0.0.1:{valkey.port}"
+                for row in (
+                    crowd(url, options.idle, options.hot, lambda: int(valkey.info("memory")["used_memory"])),
+                    crowd(postgres.url, options.idle, options.hot, lambda: database_bytes(postgres)),
+                ):
+                    print(json.dumps(row), flush=True)
+                assert valkey.process is not None and postgres.process is not None
+                print(json.dumps({"valkey_pss_mb": pss_kb(valkey.process.pid) // 1024, "postgres_pss_mb": pss_kb(postgres.process.pid) // 1024}))
+            finally:
+                valkey.kill()
+                postgres.stop()
         if "cost" in options.what:
             valkey, primary = Valkey(place / "v"), Valkey(place / "v")
             postgres = Postgres(place / "pg-cost").create()

@@ -77,6 +77,8 @@ def filled(url: str, nodes: int) -> Iterator[Session]:
 def rates(bench: Bench) -> None:
     """Nodes and edges a second into an empty session, at 1,000, 10,000 and 100,000 nodes."""
     peer = bench.memnet()
+    if peer is not None:
+        peer_fill(bench, peer, bench.calls(100_000))  # first: what it frees later is not given back, and the graph would seem smaller
     medians: dict[tuple[str, str], list[float]] = {}
     for size in (1_000, 10_000, 100_000):
         nodes = bench.calls(size)
@@ -97,7 +99,7 @@ def rates(bench: Bench) -> None:
             return Side(name, run, lambda: seen[name])
 
         sides = [ours("pinfold sqlite", bench.url), ours("pinfold ram", lambda: "memory://")]
-        if peer is not None:
+        if peer is not None and size < 100_000:
 
             def theirs(nodes: int = nodes, parts: Any = parts, rates: Any = edge_rates, seen: Any = seen) -> float:
                 peer.ask("begin", name="rates", kinds=KINDS)
@@ -108,19 +110,24 @@ def rates(bench: Bench) -> None:
                 return float(nodes / took_s)
 
             sides.append(Side(peer.name, theirs, lambda seen=seen: seen[peer.name], "in RAM"))  # type: ignore[misc]
-        target = (">= 100,000/s", ">= 55,000/s") if size == 100_000 else ("", "")
-        found = bench.table.compare(f"nodes, {nodes:,}", "/s", sides, target=target[0], repeats=repeats)
+        found = bench.table.compare(f"nodes, {nodes:,}", "/s", sides, repeats=repeats)
         reference = edge_rates[sides[0].name][-repeats:]
         for place, side in enumerate(sides):
             runs = edge_rates[side.name][-repeats:]
             ratio = harness.paired_ratio(runs, reference) if place else None
-            row = Row(f"edges, {2 * nodes:,}", side.name, "/s", runs, ratio, "" if place else target[1], side.note)
+            row = Row(f"edges, {2 * nodes:,}", side.name, "/s", runs, ratio, note=side.note)
             bench.table.rows.append(row)
             found.append(row)
+        if peer is not None and size == 100_000:
+            told = peer_fill(bench, peer, nodes)
+            for row, what in ((found[0], "nodes"), (found[len(sides)], "edges")):
+                mine = Row(row.bench, peer.name, "/s", [told[what]], told[what] / row.median, note="in RAM; once")
+                bench.table.rows.append(mine)
+                found.append(mine)
         for row in found:
             medians.setdefault((row.bench.split(",")[0], row.side), []).append(row.median)
     for (what, name), by_size in medians.items():
-        bench.table.rows.append(Row(f"{what}: fall from 10,000 to 100,000", name, "x", [by_size[1] / by_size[2]], target="<= 2 x"))
+        bench.table.rows.append(Row(f"{what}: fall from 10,000 to 100,000", name, "x", [by_size[1] / by_size[2]]))
 
 
 def update(bench: Bench) -> None:
@@ -162,18 +169,20 @@ def update(bench: Bench) -> None:
                 return status in peer.ask("show", name="graph", anchor=id, depth=0, max_rows=5)
 
             sides.append(Side(peer.name, theirs, there, "in RAM"))
-        bench.table.compare(f"one-line update, {nodes:,} nodes", "us", sides, target="<= 100 us RAM, <= 300 us SQLite", repeats=min(bench.table.repeats, 5))
+        bench.table.compare(f"one-line update, {nodes:,} nodes", "us", sides, repeats=min(bench.table.repeats, 5))
 
 
-def peer_fill(bench: Bench, peer: Any, nodes: int) -> None:
-    """Give the peer the same graph under the name `graph`, once."""
-    if bench.shared.get("peer graph") == nodes:
-        return
-    peer.ask("begin", name="graph", kinds=KINDS)
-    for part in documents(nodes):
-        peer.ask("mutate", name="graph", documents=part, mode="add")
-    assert _is_full(peer.ask("counts", name="graph"), nodes)
-    bench.shared["peer graph"] = nodes
+def peer_fill(bench: Bench, peer: Any, nodes: int) -> dict[str, float]:
+    """Give the peer the same graph under the name `graph`, once: it takes a minute. Return nodes and edges a second, and bytes a row."""
+    told: dict[str, float] | None = bench.shared.get("peer graph")
+    if told is None:
+        before_kib = peer.ask("rss_kib")
+        peer.ask("begin", name="graph", kinds=KINDS)
+        nodes_s, edges_s = (peer.ask("mutate", name="graph", documents=part, mode="add") for part in documents(nodes))
+        assert _is_full(peer.ask("counts", name="graph"), nodes)
+        grown_kib = peer.ask("rss_kib") - before_kib
+        told = bench.shared["peer graph"] = {"nodes": nodes / nodes_s, "edges": 2 * nodes / edges_s, "bytes": grown_kib * 1024 / (3 * nodes)}
+    return told
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -197,7 +206,7 @@ def _reads_at(bench: Bench, nodes: int, peer: Any) -> None:
             ask = functools.partial(peer.ask, name="graph", depth=2, max_rows=50)
             maps.append(Side(peer.name, lambda: float(ask("pin_map", anchors=ids)), lambda: f"[{ids[0]}]" in ask("show", anchor=ids[0]), "50 rows"))
             walks.append(Side(peer.name, lambda: float(ask("walk", anchors=ids)), lambda: True, "50 rows"))
-        bench.table.compare(f"pin map, depth 2, 800 tokens, {nodes:,} nodes", "ms", maps, target="<= 1 ms", repeats=repeats)
+        bench.table.compare(f"pin map, depth 2, 800 tokens, {nodes:,} nodes", "ms", maps, repeats=repeats)
         bench.table.compare(f"walk, depth 2, 50 rows, {nodes:,} nodes", "ms", walks, repeats=repeats)
 
 
@@ -239,7 +248,7 @@ def opening(bench: Bench) -> None:
         return Side(f"pinfold, {name}", run, lambda: seen[name])
 
     repeats = min(bench.table.repeats, 5)
-    bench.table.compare(f"opening {3 * nodes:,} rows", "s", [opened(*item) for item in urls.items()], target="<= 1.2 s", repeats=repeats)
+    bench.table.compare(f"opening {3 * nodes:,} rows", "s", [opened(*item) for item in urls.items()], repeats=repeats)
 
     def save() -> float:
         with Memory(urls["snapshot"], background=False) as memory:
@@ -265,7 +274,7 @@ def opening(bench: Bench) -> None:
         saves.append(Side(peer.name, lambda: float(peer.ask("save", name="graph", path=theirs)), lambda: os.path.getsize(theirs) > 0, "not atomic"))
         loads.append(Side(peer.name, lambda: float(peer.ask("load", name="again", path=theirs)), lambda: _is_full(peer.ask("counts", name="again"), nodes)))
     bench.table.compare(f"text save, {3 * nodes:,} rows", "s", saves, repeats=min(repeats, 3))
-    bench.table.compare(f"text load, {3 * nodes:,} rows", "s", loads, target="<= 3 s", repeats=min(repeats, 3))
+    bench.table.compare(f"text load, {3 * nodes:,} rows", "s", loads, repeats=min(repeats, 3))
 
 
 def _rss_of(nodes: int, pipe: Any) -> None:
@@ -277,7 +286,9 @@ def _rss_of(nodes: int, pipe: Any) -> None:
         before = harness.rss_kib()
         for part in parts:
             write(session, part)
-        pipe.send((harness.rss_kib() - before) * 1024 / (3 * nodes) if _is_full(session.graph_counts(), nodes) else -1.0)
+        graph = session._replica.state.graph  # asking the session would look for the journal that is not kept
+        is_full = (len(graph.nodes), len(graph.edges)) == (nodes, 2 * nodes)
+        pipe.send((harness.rss_kib() - before) * 1024 / (3 * nodes) if is_full else -1.0)
 
 
 def _keep_nothing(*arguments: object) -> None:
@@ -300,17 +311,9 @@ def size(bench: Bench) -> None:
 
     sides = [Side("pinfold", run, lambda: told[0] > 0)]
     if (peer := bench.memnet()) is not None:
-
-        def theirs() -> float:
-            before = peer.ask("rss_kib")
-            peer.ask("begin", name="rss", kinds=KINDS)
-            for part in documents(nodes):
-                peer.ask("mutate", name="rss", documents=part, mode="add")
-            return float((peer.ask("rss_kib") - before) * 1024 / (3 * nodes))
-
-        # Once only: what it frees is not given back, and a second graph would seem smaller.
-        bench.table.rows.append(Row(f"RAM a row, {3 * nodes:,} rows", peer.name, "bytes", [theirs()]))
-    bench.table.compare(f"RAM a row, {3 * nodes:,} rows", "bytes", sides, target="<= 650 bytes", repeats=1 if bench.small else 3)
+        told_of_peer = peer_fill(bench, peer, nodes)["bytes"]
+        bench.table.rows.append(Row(f"RAM a row, {3 * nodes:,} rows", peer.name, "bytes", [told_of_peer], note="once"))
+    bench.table.compare(f"RAM a row, {3 * nodes:,} rows", "bytes", sides, repeats=1 if bench.small else 2)
 
 
 # --- a whole command, and the shape of an answer ------------------------------------------------------------------------
@@ -343,9 +346,7 @@ def pin_map_command(bench: Bench) -> None:
 
         return Side(name, run, lambda: "pinfold" not in name or "TSK [TSK5]" in output[name])
 
-    bench.table.compare(
-        "query pin-map, whole process", "ms", [side(name) for name in arguments], target="<= 100 ms", repeats=1 if bench.small else max(bench.table.repeats, 9)
-    )
+    bench.table.compare("query pin-map, whole process", "ms", [side(name) for name in arguments], repeats=1 if bench.small else max(bench.table.repeats, 9))
 
 
 def _children_s() -> float:
@@ -386,8 +387,7 @@ def shape(bench: Bench) -> None:
                 raise harness.WrongAnswer(f"shape: {name} does not show the 30 nodes and 44 edges")
             figure = float(measure(answer))
             note = "with its footer" if name == "pinfold" else ""
-            target = "no more than the peer" if name == "pinfold" else ""
-            bench.table.rows.append(Row(f"30 nodes and 44 edges: {unit}", name, "", [figure], None if name == "pinfold" else figure / first, target, note))
+            bench.table.rows.append(Row(f"30 nodes and 44 edges: {unit}", name, "", [figure], None if name == "pinfold" else figure / first, note=note))
 
 
 BENCHES: dict[str, Callable[[Bench], None]] = {

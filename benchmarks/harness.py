@@ -4,12 +4,13 @@
   the ratios within each round, never one run's A over another run's B.
 * A side is right before it is timed: its check runs after the warm-up, and again after the last round.
 * Every round is kept; what is told is the median and the spread (lowest and highest).
-* Targets are printed beside the figures and decide nothing.
+* Targets (targets.py) are printed beside the figures and decide nothing.
 """
 
 from __future__ import annotations
 
 import gc
+import math
 import os
 import platform
 import sqlite3
@@ -29,6 +30,10 @@ per_call_clock = time.process_time if os.environ.get(CLOCK) == "cpu" else time.p
 
 class WrongAnswer(Exception):
     """A side did not do what it is timed for."""
+
+
+UNREADABLE = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
+"""What it comes to where an answer is not of the shape that was asked for."""
 
 
 @dataclass
@@ -70,27 +75,27 @@ class Table:
     rows: list[Row] = field(default_factory=list)
     tell: Callable[[str], None] = lambda line: None
 
-    def compare(self, bench: str, unit: str, sides: Sequence[Side], *, target: str = "", repeats: int | None = None) -> list[Row]:
+    def compare(self, bench: str, unit: str, sides: Sequence[Side], *, repeats: int | None = None) -> list[Row]:
         """Run the sides in turn and return a row each; the first side is what the others' ratios refer to.
 
         Raises WrongAnswer where a check fails, before anything was timed or after.
         """
         self.tell(f"{bench}: {', '.join(side.name for side in sides)}")
         for side in sides:
-            side.run()
+            run_once(bench, side)
             verify(bench, side)
         runs: list[list[float]] = [[] for _ in sides]
         for number in range(repeats or self.repeats):
             # Every other round backwards: whoever comes second in a round finds warmer caches.
             order = range(len(sides)) if number % 2 == 0 else reversed(range(len(sides)))
             for place in order:
-                runs[place].append(sides[place].run())
+                runs[place].append(run_once(bench, sides[place]))
         for side in sides:
             verify(bench, side)
         found = []
         for place, side in enumerate(sides):
             ratio = None if place == 0 else paired_ratio(runs[place], runs[0])
-            found.append(Row(bench, side.name, unit, runs[place], ratio, target if place == 0 else "", side.note))
+            found.append(Row(bench, side.name, unit, runs[place], ratio, note=side.note))
         self.rows += found
         return found
 
@@ -100,9 +105,21 @@ class Table:
 
 
 def verify(bench: str, side: Side) -> None:
-    """Raise WrongAnswer unless the side's check passes."""
-    if side.check() is False:
+    """Raise WrongAnswer unless the side's check passes; an answer that the check cannot even read is wrong too."""
+    try:
+        right = side.check()
+    except UNREADABLE as error:
+        raise WrongAnswer(f"{bench}: {side.name} does not do what it is timed for: {error!r}") from error
+    if right is False:
         raise WrongAnswer(f"{bench}: {side.name} does not do what it is timed for")
+
+
+def run_once(bench: str, side: Side) -> float:
+    """Return the figure of one round. Raises WrongAnswer where what was timed answers with something else altogether."""
+    try:
+        return side.run()
+    except UNREADABLE as error:
+        raise WrongAnswer(f"{bench}: {side.name} does not do what it is timed for: {error!r}") from error
 
 
 def paired_ratio(figures: Sequence[float], reference: Sequence[float]) -> float:
@@ -110,6 +127,13 @@ def paired_ratio(figures: Sequence[float], reference: Sequence[float]) -> float:
     if len(figures) != len(reference) or not figures:
         raise ValueError("a ratio needs both sides of the same rounds")
     return statistics.median(figure / other for figure, other in zip(figures, reference, strict=True))
+
+
+def exponent(points: Iterable[tuple[float, float]]) -> float:
+    """Return x of the least-squares line log y = a + x log n: 0 is constant, 1 linear. Needs two sizes, and figures above 0."""
+    logs = [(math.log(size), math.log(value)) for size, value in points]
+    mean_n, mean_y = (statistics.fmean(values) for values in zip(*logs, strict=True))
+    return sum((n - mean_n) * (y - mean_y) for n, y in logs) / sum((n - mean_n) ** 2 for n, _ in logs)
 
 
 def us_per_call(call: Callable[[], object], count: int) -> float:

@@ -54,7 +54,8 @@ class Peer:
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         assert self.process.stderr is not None
         line = self.process.stderr.readline().decode()
-        self._connection = http.client.HTTPConnection("127.0.0.1", int(line.rpartition("127.0.0.1:")[2].partition("/")[0]), timeout=60)
+        self.port = int(line.rpartition("127.0.0.1:")[2].partition("/")[0])
+        self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
 
     def post(self, path: str, document: Any, headers: dict[str, str]) -> Any:
         self._connection.request("POST", path, json.dumps(document), {"content-type": "application/json", **headers})
@@ -63,14 +64,16 @@ class Peer:
         assert answer.status == 200, body
         return body
 
-    def call(self, name: str, arguments: dict[str, Any]) -> None:
+    def call(self, name: str, arguments: dict[str, Any], holds: str = "") -> None:
+        """Call a tool; its answer must hold these words."""
         params = {"name": name, "arguments": arguments, "_meta": META}
         headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": VERSION, "mcp-method": "tools/call", "mcp-name": name}
         answer = self.post("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}, headers)
-        assert not answer["result"].get("isError"), answer
+        assert not answer["result"].get("isError") and holds in json.dumps(answer), answer
 
     def graphql(self, query: str) -> None:
-        assert "errors" not in self.post("/graphql", {"query": query}, {})
+        answer = self.post("/graphql", {"query": query}, {})
+        assert "errors" not in answer and "v" * 200 in json.dumps(answer), answer
 
     def cpu_s(self) -> float:
         with open(f"/proc/{self.process.pid}/stat") as file:
@@ -92,8 +95,8 @@ def bench_http(calls: int = 500) -> dict[str, Any]:
         atexit.register(bare.process.kill)
         pinfold.call("set", {"key": "k", "value": "v" * 200})
         works = {
-            "bare_peek": (bare, lambda: bare.call("peek", {"key": "k"})),
-            "peek": (pinfold, lambda: pinfold.call("peek", {"key": "k"})),
+            "bare_peek": (bare, lambda: bare.call("peek", {"key": "k"}, "v" * 200)),
+            "peek": (pinfold, lambda: pinfold.call("peek", {"key": "k"}, "v" * 200)),
             "set": (pinfold, lambda: pinfold.call("set", {"key": "w", "value": "v" * 200})),
             "graphql": (pinfold, lambda: pinfold.graphql('{ session { slot(key: "k") { value } } }')),
         }

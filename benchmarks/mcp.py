@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from typing import Any
+
+from benchmarks.peers import PeerMissing
 
 BARE = """
 from mcp.server.mcpserver import MCPServer
@@ -60,17 +64,23 @@ asyncio.run(main())
 
 
 class Peer:
-    """A server in a process of its own, spoken to line by line."""
+    """A server in a process of its own, spoken to line by line. One of another environment sees no package of this one."""
 
-    def __init__(self, command: list[str]) -> None:
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
+    def __init__(self, command: list[str], **options: Any) -> None:
+        if command[0] != sys.executable:
+            options["env"] = {name: value for name, value in options.get("env", os.environ).items() if name != "PYTHONPATH"}
+        self._name = command[0]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, **options)
         self._id = 0
 
     def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         self._id += 1
         self._send({"jsonrpc": "2.0", "id": self._id, "method": method, "params": params})
         assert self.process.stdout is not None
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        line = self.process.stdout.readline()
+        if not line:
+            raise PeerMissing(f"{self._name} ended at {method}")
+        answer: dict[str, Any] = json.loads(line)
         assert answer["id"] == self._id and "result" in answer, answer
         return answer["result"]
 
@@ -78,20 +88,27 @@ class Peer:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
 
-    def begin(self) -> None:
+    def begin(self) -> dict[str, Any]:
+        """Shake hands and return what `tools/list` answers."""
         self.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}})
         self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
-        self.ask("tools/list", {})
+        return self.ask("tools/list", {})
 
     def call(self, name: str, arguments: dict[str, Any]) -> None:
         assert not self.ask("tools/call", {"name": name, "arguments": arguments}).get("isError")
 
     def end(self) -> tuple[float, float]:
-        """Close stdin; return (seconds until the process is gone, seconds of processor time it took in all)."""
+        """Close stdin; return (seconds until the process is gone, seconds of processor time it took in all).
+
+        One that does not go within 20 s is killed.
+        """
         began = time.perf_counter()
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
+        killer = threading.Timer(20, os.kill, (self.process.pid, signal.SIGKILL))
+        killer.start()
         _, status, usage = os.wait4(self.process.pid, 0)
+        killer.cancel()
         ended = time.perf_counter() - began
         self.process.returncode = os.waitstatus_to_exitcode(status)
         self.process.stdout.close()

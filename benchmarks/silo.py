@@ -28,7 +28,8 @@ CALLS = 20_000
 class Bench:
     """What a bench may use: the table to report to, an empty folder of its own, the peers if they are wanted.
 
-    memnet starts its peer when first called. shared: what benches of one run leave for the next.
+    memnet starts its peer when first called. shared: what benches of one run leave for the next. peers: whether others than
+    these may be started. quick: the sizes of the quick report; small: a hundredth of the work, for tests.
     """
 
     table: Table
@@ -38,6 +39,8 @@ class Bench:
     million: bool = False
     memnet: Callable[[], Peer | None] = lambda: None
     shared: dict[str, Any] = field(default_factory=dict)
+    peers: bool = True
+    quick: bool = False
     _stores: Iterator[int] = field(default_factory=count)
 
     def calls(self, wanted: int) -> int:
@@ -112,7 +115,7 @@ def peek(bench: Bench) -> None:
         with _writer_beside(shared_url):
             hit = bench.peer_side("peek_hit", lambda seen: seen["hit"][:2] == [True, VALUE], calls=calls)
             context = bench.peer_side("peek_context_hit", lambda seen: seen["context"]["value"] == VALUE, calls=calls, note="peek_context: with its promises")
-            bench.table.compare("peek hit", "us", sides("hit", lambda s: _is_hit(s.peek("hit"))) + plain + hit + context, target="<= 0.6 us; sqlite <= 6 us")
+            bench.table.compare("peek hit", "us", sides("hit", lambda s: _is_hit(s.peek("hit"))) + plain + hit + context)
             miss = bench.peer_side("peek_miss", lambda seen: seen["miss"][0] is False, calls=calls)
             bench.table.compare("peek miss", "us", sides("miss", lambda s: isinstance(s.peek("miss"), Miss)) + miss)
         raw.close()
@@ -172,7 +175,7 @@ def full(bench: Bench) -> None:
             sides += bench.peer_side(
                 "set_full", lambda seen, size=size: seen["full"][str(size)] == size, size=size, calls=peer_calls, note=f"{peer_calls} calls a round"
             )
-            bench.table.compare(f"set at capacity, {size:,} slots", "us", sides, target="<= 10 us" if size >= 100_000 else "")
+            bench.table.compare(f"set at capacity, {size:,} slots", "us", sides)
 
 
 def claim(bench: Bench) -> None:
@@ -227,10 +230,8 @@ def once(bench: Bench) -> None:
             )
 
         ram, sqlite = memory_ram.session("bench"), memory_sqlite.session("bench")
-        bench.table.compare("once hit", "us", [once_side("pinfold memory://", ram), once_side("pinfold sqlite", sqlite)], target="<= 2 us")
-        bench.table.compare(
-            "@cached hit", "us", [cached_side("pinfold memory://", ram), cached_side("pinfold sqlite", sqlite)], target="<= 5 us; sqlite <= 9 us"
-        )
+        bench.table.compare("once hit", "us", [once_side("pinfold memory://", ram), once_side("pinfold sqlite", sqlite)])
+        bench.table.compare("@cached hit", "us", [cached_side("pinfold memory://", ram), cached_side("pinfold sqlite", sqlite)])
 
 
 # --- a file -------------------------------------------------------------------------------------------------------
@@ -257,7 +258,7 @@ class RawSqlite:
 
 def durable(bench: Bench) -> None:
     """Acknowledged writes a second, beside SQLite alone doing as many transactions of one row."""
-    for durability, calls, target in (("NORMAL", bench.calls(2_000), ">= 25,000/s"), ("FULL", bench.calls(300), "reported")):
+    for durability, calls in (("NORMAL", bench.calls(2_000)), ("FULL", bench.calls(300))):
         raw = RawSqlite(bench.folder / f"raw-{durability}.db", durability)
         fresh = count()
         with Memory(bench.url(durability.lower())) as memory:
@@ -277,7 +278,7 @@ def durable(bench: Bench) -> None:
                 Side("pinfold", lambda session=session, run=per_second: run(lambda key: session.set(key, VALUE)), kept),
                 Side("raw sqlite3", lambda raw=raw, run=per_second: run(raw.put), lambda raw=raw, calls=calls: raw.rows() >= calls, "no state, no hash chain"),
             ]
-            bench.table.compare(f"durable set, {durability}", "/s", sides, target=target)
+            bench.table.compare(f"durable set, {durability}", "/s", sides)
         raw.db.close()
 
 
@@ -321,7 +322,7 @@ def reopen(bench: Bench) -> None:
 
     sides = [side(name, url) for name, url in urls.items()]
     sides.append(Side("raw sqlite3", read_raw, lambda: raw.rows() == slots, "reads the rows, builds nothing"))
-    bench.table.compare(f"reopening {slots:,} slots", "ms", sides, target="<= 50 ms")
+    bench.table.compare(f"reopening {slots:,} slots", "ms", sides)
     raw.db.close()
 
 
@@ -407,14 +408,10 @@ def race(bench: Bench) -> None:
     name = f"race, {processes} processes x {keys:,} keys"
     side = Side("pinfold sqlite", run, lambda: set(executions) == {keys}, f"{keys:,} executions each time, counted by a log")
     repeats = min(bench.table.repeats, 5)
-    bench.table.compare(f"{name}: claims", "/s", [side], target=">= 20,000/s", repeats=repeats)
-    for figure, unit, target in (
-        ("worst lock wait", "ms", "<= 250 ms"),
-        ("worst claim", "ms", ""),
-        ("CPU time a claim", "us", "<= 100 us: 20,000/s on 2 cores"),
-    ):
+    bench.table.compare(f"{name}: claims", "/s", [side], repeats=repeats)
+    for figure, unit in (("worst lock wait", "ms"), ("worst claim", "ms"), ("CPU time a claim", "us")):
         runs = figures[figure][-repeats:]
-        bench.table.compare(f"{name}: {figure}", unit, [Side("pinfold sqlite", iter([runs[0], *runs]).__next__, lambda: True)], target=target, repeats=repeats)
+        bench.table.compare(f"{name}: {figure}", unit, [Side("pinfold sqlite", iter([runs[0], *runs]).__next__, lambda: True)], repeats=repeats)
 
 
 # --- a whole command ----------------------------------------------------------------------------------------------
@@ -445,15 +442,8 @@ def command(bench: Bench) -> None:
 
         return Side(name, run, lambda: VALUE in outputs[name] if "peek" in name else outputs[name] == "")
 
-    first = side("python -m pinfold peek")
-    first.run()
-    sides = [side("python -c pass"), side("python -c 'import pinfold'")]
-    if first.check():
-        bench.table.compare("pinfold peek, whole process", "ms", [sides[0], first, sides[1]], target="pinfold peek <= 60 ms")
-    else:
-        last = (outputs[first.name].strip().splitlines() or ["nothing"])[-1]
-        bench.table.note("pinfold peek, whole process", f"left out: the command does not answer yet ({last})")
-        bench.table.compare("import pinfold, whole process", "ms", sides)
+    names = ("python -c pass", "python -m pinfold peek", "python -c 'import pinfold'")
+    bench.table.compare("pinfold peek, whole process", "ms", [side(name) for name in names])
 
 
 BENCHES: dict[str, Callable[[Bench], None]] = {

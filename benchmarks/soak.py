@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import concurrent.futures.thread  # noqa: F401  before anything forks, as in async_session.py
 import json
 import multiprocessing
 import os
@@ -37,9 +38,9 @@ from typing import Any
 
 from pinfold import Hit, Memory, limits
 from pinfold.doctor import examine
-from pinfold.engine import load_state
 from pinfold.entry import blake2b
 from pinfold.errors import Busy, JournalCorrupt, PinfoldError, Refused, Unavailable
+from pinfold.fold import load_state
 from pinfold.history import Past
 from pinfold.journal.sqlite import SqliteJournal
 from pinfold.state.session import state_hash

@@ -1,5 +1,6 @@
 """Fixtures shared by all tests, and the marks that tie a test to a promise of the design (see requirements.py)."""
 
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,6 +10,9 @@ from pinfold import Memory, Session
 
 settings.register_profile("pinfold", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pinfold")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what runs in the background so, and children inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,10 +1,13 @@
 """The same session under asyncio: nobody blocks the loop, and a cancelled task harms nobody."""
 
 import asyncio
+import gc
+import inspect
+import threading
 
 import pytest
 
-from pinfold import Claimed, Hit, Miss, Pending, Rejected, Unavailable, WorkFailed
+from pinfold import AsyncSession, Claimed, Hit, Miss, Pending, Refused, Rejected, Session, Unavailable, WorkFailed, limits
 
 BOUND_S = 30.0
 
@@ -111,6 +114,63 @@ def test_a_claim_won_for_a_cancelled_task_is_given_back(tasks):
     run(main())
 
 
+@pytest.mark.requirement("async", "cancellation")
+def test_giving_a_claim_back_does_not_hold_up_the_loop(sqlite_url, open_memory, monkeypatch):
+    memory = open_memory(sqlite_url)
+    many, elsewhere = memory.async_session("work"), open_memory(sqlite_url)
+    session = elsewhere.session("work")
+    started, held, free = [], threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with elsewhere._journal.write_lock("work", BOUND_S):
+            held.set()
+            free.wait(BOUND_S)
+
+    async def endless():
+        started.append(1)
+        await asyncio.Event().wait()
+
+    async def main():
+        owner = asyncio.create_task(many.once("job", endless, lease_s=600))
+        await until(lambda: started)
+        holder = threading.Thread(target=hold)
+        holder.start()
+        held.wait(BOUND_S)
+        owner.cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        free.set()  # a loop that waits for the store never comes here, and gives nothing back
+        await asyncio.wait([owner])
+        holder.join()
+        return owner.cancelled()
+
+    monkeypatch.setattr(limits, "LOCK_WAIT_S", BOUND_S / 10)
+    assert run(main())
+    assert isinstance(session.peek("job"), Miss)
+
+
+@pytest.mark.requirement("async", "cancellation", "background-renewal")
+def test_a_task_thrown_away_with_its_loop_keeps_no_claim_alive(tasks, memory):
+    many, session = tasks
+    started = []
+
+    async def endless():
+        started.append(1)
+        await asyncio.Event().wait()
+
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *told: None)  # "Task was destroyed but it is pending"
+    task = loop.create_task(many.once("job", endless, lease_s=600))
+    loop.run_until_complete(until(lambda: started))
+    assert memory._engine.renewer._due
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+    del task
+    gc.collect()
+    assert not memory._engine.renewer._due
+    assert isinstance(session.claim("job"), Claimed)
+
+
 @pytest.mark.requirement("async", "errors-shared")
 def test_an_exception_is_shared_with_present_tasks_and_threads_and_not_kept(tasks):
     many, session = tasks
@@ -187,6 +247,61 @@ def test_every_writing_method_has_its_awaited_twin(tasks):
             assert again.session_id == "work"
 
     run(main())
+
+
+@pytest.mark.requirement("async")
+def test_all_that_a_session_does_an_async_one_does_with_the_same_arguments(tasks):
+    many, session = tasks
+    names = {name for name in dir(Session) if not name.startswith("_")} - {"peeks_in_ram"}
+    assert names <= set(dir(AsyncSession))
+    differing = [
+        name
+        for name in sorted(names - {"once", "once_hit", "cached", "session_id", "by"})
+        if list(inspect.signature(getattr(Session, name)).parameters) != list(inspect.signature(getattr(AsyncSession, name)).parameters)
+    ]
+    assert differing == []
+    assert list(inspect.signature(many.once).parameters) == list(inspect.signature(session.once).parameters)
+
+
+@pytest.mark.requirement("async")
+def test_memories_are_kept_and_found_by_awaiting(tasks):
+    many, session = tasks
+
+    async def main():
+        auth = await many.by("ann").upsert_node("concept", "auth flow", "login by refresh tokens")
+        file = await many.upsert_node("file", "src/login.py", "the login handler")
+        await many.create_relation(auth.node_id, file.node_id, "implements", 0.5)
+        turn = await many.remember("We deploy on Fridays.", by="Ann", group="standup")
+        assert [hit.node_id for hit in (await many.search("refresh tokens")).direct][:1] == [auth.node_id]
+        assert {row.node_id for row in (await many.traverse(auth.node_id)).results} == {auth.node_id, file.node_id}
+        assert (await many.resolve_context("deploy on Fridays")).node_id == turn.node_id
+        assert (await many.prune(dry_run=True)).removed == 0
+        assert turn.node_id in (await many.pin_map(turn.node_id)).text
+        linked = await many.add_interlinked([{"type": "note", "label": n, "content": "same words"} for n in "ab"])
+        assert linked.edges_created == 1
+        assert (await many.stale()) == [] and (await many.blame(auth.node_id))[0].actor == "ann"
+        with pytest.raises(Refused):
+            await many.traverse("NOTE99")
+
+    run(main())
+    assert session.graph_counts()["nodes"] == 5
+
+
+@pytest.mark.requirement("async")
+def test_a_hit_that_promotes_writes_in_a_worker_thread(sqlite_url, open_memory):
+    memory = open_memory(sqlite_url)
+    session = memory.session("work", promote_after=2)
+    session.set("key", "value")
+    writers, turn = [], session._replica.turn
+    session._replica.turn = lambda *given, **options: (writers.append(threading.current_thread()), turn(*given, **options))[1]
+
+    async def main():
+        many = memory.async_session("work")
+        assert [(await many.peek("key")).value for _ in range(3)] == ["value"] * 3
+
+    run(main())
+    assert writers and threading.main_thread() not in writers
+    assert session.search("key").direct[0].content == "value"
 
 
 @pytest.mark.requirement("async", "cached")

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import benchmarks.__main__ as command
-from benchmarks import budget, graph, harness, peers, silo
+from benchmarks import budget, doors, flight, graph, harness, instructions, peers, recall, recall_peers, recall_sets, report, silo, targets
 
 import pinfold
 from pinfold import limits
@@ -86,11 +87,11 @@ def test_sides_take_turns_after_one_warm_up_and_the_order_swaps() -> None:
 
         return harness.Side(name, run, lambda: True)
 
-    first, second = harness.Table(repeats=3).compare("turns", "us", [side("a", 2.0), side("b", 1.0)], target="<= 3")
+    first, second = harness.Table(repeats=3).compare("turns", "us", [side("a", 2.0), side("b", 1.0)])
 
     assert seen == ["a", "b", "a", "b", "b", "a", "a", "b"]
-    assert (first.median, first.ratio, first.target) == (2.0, None, "<= 3")
-    assert (second.runs, second.ratio, second.target) == ([1.0, 1.0, 1.0], 0.5, "")
+    assert (first.median, first.ratio) == (2.0, None)
+    assert (second.runs, second.ratio) == ([1.0, 1.0, 1.0], 0.5)
 
 
 def test_figures_are_told_as_a_table_and_as_json() -> None:
@@ -133,6 +134,26 @@ def test_a_peer_that_cannot_be_installed_is_named(tmp_path: Path, monkeypatch: p
 
 
 @exactly
+def test_what_a_peer_raises_leaves_out_its_side_and_no_other(tmp_path: Path) -> None:
+    def ask(op: str, **arguments: Any) -> Any:
+        raise peers.PeerMissing("it fell over")
+
+    table = harness.Table(1, tell=lambda line: None)
+    bench = silo.Bench(table, tmp_path)
+    sides = {"pinfold": ("pinfold", flight.here), "fallen": ("pinfold", ask)}
+    flight.compare(bench, "hit", "us", "hit", "us", sides, 1, lambda executed: executed == 1, calls=50)
+    assert [(row.side, len(row.runs), row.note) for row in table.rows] == [("-", 0, "left out: it fell over"), ("pinfold", 1, "")]
+
+
+def test_a_script_of_a_peer_answers_what_was_raised_and_goes_on() -> None:
+    script = "from benchmarks.peers import serve; serve({'divide': lambda by: 1 // by})"
+    asked = "".join(json.dumps({"op": "divide", "by": by}) + "\n" for by in (0, 1))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(path) for path in (report.ROOT, report.ROOT / "src")])}
+    done = subprocess.run([sys.executable, "-c", script], input=asked, capture_output=True, text=True, env=environment, check=True)
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert first["error"].startswith("ZeroDivisionError") and second == {"result": 1}
+
+
 def test_graph_benches_run_small_without_peers() -> None:
     assert command.main(["update", "opening", "shape", "--small", "--repeats", "1", "--no-peers", "--json"]) == 0
 
@@ -142,6 +163,30 @@ def test_a_graph_bench_catches_a_session_that_writes_nothing(tmp_path: Path, mon
 
     with pytest.raises(harness.WrongAnswer):
         graph.rates(silo.Bench(harness.Table(repeats=1), tmp_path, small=True))
+
+
+@pytest.mark.parametrize("name", instructions.OPERATIONS)
+def test_what_is_counted_in_instructions_is_done(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):  # a run that is not counted goes before
+        instructions.work(name, instructions.OPERATIONS[name][0], 3)
+
+    monkeypatch.setattr(pinfold.Session, {"peek hit": "peek", "set": "set", "one-line write": "mutate", "pin map": "pin_map"}[name], lambda *_, **__: None)
+    with pytest.raises((harness.WrongAnswer, AttributeError)):  # a pin map that is None has no text
+        instructions.work(name, "memory://", 3)
+
+
+def test_recall_benches_run_small() -> None:
+    assert command.main(["search", "remember", "first-search", "--small", "--repeats", "1", "--no-peers", "--json"]) == 0
+
+
+@pytest.mark.parametrize(("method", "bench"), [("mutate", recall.search), ("remember", recall.remember)])
+def test_a_recall_bench_catches_a_session_that_keeps_nothing(
+    method: str, bench: Callable[[silo.Bench], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recall.Session, method, lambda self, *arguments, **rest: None)
+
+    with pytest.raises(harness.WrongAnswer):
+        bench(silo.Bench(harness.Table(repeats=1), tmp_path, small=True))
 
 
 # --- accuracy under budget: ours alone ------------------------------------------------------------------------------
@@ -209,3 +254,269 @@ def test_a_soak_sees_a_series_that_goes_on_growing() -> None:
 
     assert is_bounded([1, 50, 90, 100, 101, 99, 100, 102, 100, 101, 99, 100], 5)
     assert not is_bounded([float(n * 100) for n in range(12)], 5)
+
+
+# --- what was planted: nothing done is never a figure -------------------------------------------------------------------
+
+
+def small(tmp_path: Path) -> silo.Bench:
+    return silo.Bench(harness.Table(repeats=1), tmp_path, small=True, peers=False)
+
+
+def nothing(self: object, *arguments: object, **rest: object) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("method", "bench"),
+    [
+        ("peek", silo.peek),
+        ("set", silo.store),
+        ("set", silo.full),
+        ("peek", silo.reopen),
+        ("pin_map", graph.reads),
+        ("walk", graph.reads),
+        ("set", doors.stale),
+    ],
+)
+def test_a_bench_refuses_a_session_whose_operation_does_nothing(
+    method: str, bench: Callable[[silo.Bench], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench_of = small(tmp_path)
+    monkeypatch.setattr(silo.Session, method, nothing)
+
+    with pytest.raises(harness.WrongAnswer):
+        bench(bench_of)
+
+
+def race_of_nothing(url: str, keys: int, log_path: str, pipe: Any) -> None:
+    """A worker that claims and executes nothing, and says that all went well."""
+    pipe.send("ready")
+    pipe.recv()
+    pipe.send((keys, 0, 0.0, 0.0, 0.0, 1.0, 0.0))
+    pipe.recv()
+
+
+def test_the_race_refuses_workers_that_execute_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silo, "_race", race_of_nothing)
+
+    with pytest.raises((harness.WrongAnswer, FileNotFoundError)):
+        silo.race(small(tmp_path))
+
+
+@pytest.mark.parametrize("bench", [silo.command, graph.pin_map_command])
+def test_whole_commands_that_say_nothing_are_refused(bench: Callable[[silo.Bench], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.__globals__["subprocess"], "run", lambda words, **rest: subprocess.CompletedProcess(words, 0, "", ""))
+
+    with pytest.raises(harness.WrongAnswer):
+        bench(small(tmp_path))
+
+
+class DeafServer:
+    """An MCP server that answers every call with nothing."""
+
+    def __init__(self, command: list[str], **options: object) -> None:
+        self._id = 0
+
+    def begin(self) -> dict[str, Any]:
+        return {"tools": [{"name": "peek"}]}
+
+    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": ""}]}
+
+    def call(self, name: str, arguments: dict[str, Any]) -> None:
+        pass
+
+    def end(self) -> tuple[float, float]:
+        return 0.0, 0.0
+
+
+@exactly
+@pytest.mark.parametrize("bench", [doors.mcp, doors.answers])
+def test_an_mcp_server_that_answers_nothing_is_refused(bench: Callable[[silo.Bench], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors, "McpPeer", DeafServer)
+
+    with pytest.raises(harness.WrongAnswer):
+        bench(small(tmp_path))
+
+
+def test_a_server_that_lists_no_tools_has_no_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import listing
+
+    monkeypatch.setattr(listing, "bench_listing", lambda: [{"server": "nobody", "tools": 0, "tokens": 3}])
+
+    with pytest.raises(harness.WrongAnswer, match="lists no tools"):
+        doors.listing(small(tmp_path))
+
+
+def test_growth_refuses_a_session_that_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silo.Session, "set", nothing)
+
+    with pytest.raises(harness.WrongAnswer, match="are not there"):
+        doors.growth(small(tmp_path))
+
+
+@pytest.mark.parametrize("op", ["hit", "hit_async", "tasks", "threads", "processes"])
+def test_single_flight_refuses_a_library_that_does_nothing(op: str, tmp_path: Path) -> None:
+    bench = small(tmp_path)
+    more = {"hit": {"calls": 5}, "hit_async": {"calls": 5}, "tasks": {"count": 3, "work_s": 0}, "threads": {"count": 3, "work_s": 0}}
+    arguments: dict[str, Any] = more.get(op, {"count": 1, "keys": 2, "work_s": 0})
+
+    with pytest.raises(harness.WrongAnswer, match="no-op does not do what it is timed for"):
+        flight.compare(bench, op, "us", op, "us", {"no-op": ("no-op", flight.here)}, 1, lambda n: n >= 1, **arguments)
+
+
+def test_single_flight_counts_one_execution_of_ours(tmp_path: Path) -> None:
+    bench = small(tmp_path)
+    flight.flight(bench)
+
+    counted = {row.bench: row.runs for row in bench.table.rows if row.bench.endswith(": executions")}
+    assert counted == {
+        "stampede, 10 tasks on one key: executions": [1.0],
+        "stampede, 8 threads on one key: executions": [1.0],
+        "stampede, 2 processes on 5 keys of 20 ms: executions": [5.0],
+    }
+
+
+# --- recall -------------------------------------------------------------------------------------------------------------
+
+TOY = {
+    "set": "toy",
+    "corpus": "toy",
+    "documents": [{"id": f"d{n}", "text": text} for n, text in enumerate(("quinces ripen in October", "the ferry leaves at nine", "Ann mends the clock"))],
+    "queries": [{"id": "q", "text": "when do quinces ripen", "relevant": ["d0"]}, {"id": "r", "text": "who mends the clock", "relevant": ["d2"]}],
+}
+
+
+@pytest.fixture
+def toy_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "sets"
+    folder.mkdir()
+    (folder / "toy.jsonl").write_text(json.dumps(TOY) + "\n", encoding="utf-8")
+    monkeypatch.setenv(recall_sets.DATA, str(folder))
+    return folder
+
+
+def test_recall_without_peers_tells_shares_of_each_set_the_mixed_store_and_typos(toy_sets: Path, tmp_path: Path) -> None:
+    bench = small(tmp_path)
+    recall_peers.recall(bench)
+
+    found = {(row.bench, row.side, row.unit): row.median for row in bench.table.rows if row.runs}
+    assert found["recall toy", "pinfold level 1", "recall@10"] == found["recall mixed", "pinfold level 0", "recall@10"] == 1.0
+    assert found["typos toy", "pinfold level 0", "ms a query"] > 0
+
+
+@pytest.mark.parametrize("side", [recall_peers.Fts5(), recall_peers.Pinfold("pinfold level 0", "none")])
+def test_recall_refuses_a_side_that_finds_nothing(side: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    recall_peers.check(side)
+    monkeypatch.setattr(type(side), "search", lambda self, store, queries, within_s: [([], 1e-9) for _ in queries])
+
+    with pytest.raises(harness.WrongAnswer, match="does not find a document by its only word"):
+        recall_peers.check(side)
+
+
+def test_a_slow_side_whose_time_is_over_says_how_far_it_came() -> None:
+    class Slow(recall_peers.Fts5):
+        name, slow = "slow", True
+
+        def search(self, store: str, queries: list[str], within_s: float) -> list[Any]:
+            return super().search(store, queries[:1], within_s)
+
+    corpus = recall_sets.Corpus("toy", "toy", TOY["documents"], [recall_sets.Query(q["text"], frozenset(q["relevant"])) for q in TOY["queries"] * 3])
+    side = Slow()
+    rows = recall_peers.rows_of(recall_peers.measure([side], [corpus], str, 100, 60.0), "recall", [side], 60.0)
+
+    assert rows[0].note == "> 60 s: 3 queries answered"
+    assert "(> 60 s, 3 queries)" in report._cell(rows[0], "recall@10")
+
+
+def test_typos_are_slips_in_long_words_and_the_same_each_time() -> None:
+    text = "where did the lighthouse keeper leave the telescope on Thursday evening after supper"
+    slipped = recall_sets.with_typos(text)
+
+    assert slipped == recall_sets.with_typos(text) != text
+    before, after = text.split(), slipped.split()
+    assert all(a == b for a, b in zip(before, after, strict=True) if len(a) <= 4)
+    many = " ".join([text] * 60)
+    changed = [a != b for a, b in zip(many.split(), recall_sets.with_typos(many).split(), strict=True) if len(a) > 4]
+    assert 0.2 < sum(changed) / len(changed) < 0.36  # a few slips put back what was there
+
+
+def test_an_exponent_is_that_of_the_law() -> None:
+    assert harness.exponent([(10, 5.0), (100, 5.0), (1000, 5.0)]) == pytest.approx(0)
+    assert harness.exponent([(10, 20.0), (100, 2000.0)]) == pytest.approx(2)
+
+
+# --- targets and the report -----------------------------------------------------------------------------------------------
+
+
+def test_a_target_judges_its_row_by_median_or_by_ratio() -> None:
+    most = targets.Target(2, "peek", "peek hit", "pinfold", 0.6, unit="us")
+    least = targets.Target(2, "beside", "trip", "pinfold", 1.2, least=True, ratio=True)
+    rows = [harness.Row("peek hit", "pinfold", "us", [0.5, 0.55, 9.0]), harness.Row("trip", "pinfold", "ms", [3.0], 1.1)]
+
+    assert (most.value(rows), least.value(rows)) == (0.55, 1.1)
+    assert most.is_met(0.55) and not least.is_met(1.1)
+    assert most.value([]) is None
+    assert (str(most), str(least)) == ("<= 0.6 us", ">= 1.2 x")
+
+
+def test_every_target_names_its_profile_rightly_and_no_two_are_the_same() -> None:
+    from benchmarks import profiles
+
+    assert all(t.profile in {"", *profiles.WORKS, *profiles.COMMANDS} for t in targets.TARGETS)
+    assert len({(t.bench, t.side, t.unit, t.ratio) for t in targets.TARGETS}) == len(targets.TARGETS)
+
+
+def test_what_limits_a_miss_is_named_by_function_with_its_share() -> None:
+    from benchmarks import profiles
+
+    told = profiles.limits_of("once", most=2)
+    assert told.count("`") == 4 and told.count("%") == 2
+
+
+def test_every_section_runs_benches_that_there_are_and_every_bench_is_in_one() -> None:
+    in_sections = [name for section in report.SECTIONS for name in section.benches]
+    assert sorted(in_sections) == sorted(command.BENCHES)
+    assert all(set(section.quick) <= set(section.benches) for section in report.SECTIONS)
+    assert sum(section.quick_s for section in report.SECTIONS) <= report.QUICK_S + 60
+
+
+def test_a_section_that_is_stopped_leaves_its_rows_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "import sys, time; p = sys.argv[sys.argv.index('--lines') + 1]; open(p, 'w').write('{\"bench\": \"b\"}' + chr(10)); time.sleep(600)"
+    real = report.subprocess.Popen
+    monkeypatch.setattr(report.subprocess, "Popen", lambda command, **rest: real([sys.executable, "-c", script, *command[1:]], **rest))
+
+    rows, trouble = report.run_section(report.SECTIONS[0], ["peek"], 3, True)
+
+    assert rows == [{"bench": "b"}]
+    assert "stopped after 3 s" in trouble
+
+
+def test_the_page_tells_targets_tables_and_what_was_left_out(tmp_path: Path) -> None:
+    row = harness.Row("peek hit", "pinfold memory://", "us", [0.5, 0.7, 0.9]).as_dict()
+    left = harness.Row("mcp", "-", "", [], note="left out: no network").as_dict()
+    found = report.judged([report.row_from(row)], False, 0)
+    told = {
+        "about": {"cores": 2}, "peers": {"diskcache": "5.6.3"}, "command": "make bench", "quick": False, "took_s": 60.0, "targets": found,
+        "sections": [{"title": "Silo and promises", "words": "w", "rows": [row, left], "trouble": "", "took_s": 1}],
+    }  # fmt: skip
+
+    text = report.page(told, {})
+
+    assert "| 2 | peek hit in RAM | <= 0.6 us | 0.7 | **no** |" in text
+    assert f"0 met, 1 missed, {len(targets.TARGETS) - 1} not measured" in text
+    assert "| peek hit | pinfold memory:// | 0.7 us | 0.5–0.9 |" in text
+    assert "left out: no network" in text
+
+
+def test_bench_of_the_command_line_says_that_it_needs_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pinfold.doors import recall as door
+    from pinfold.errors import ConfigurationError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pinfold, "__file__", str(tmp_path / "src" / "pinfold" / "__init__.py"))
+
+    with pytest.raises(ConfigurationError) as caught:
+        door.run_bench(["silo"])
+    assert caught.value.code == "bench_checkout"

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import plistlib
 import re
 import shutil
 import stat
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
 
+from pinfold.operations import TABLE
 from pinfold.operations.__main__ import page
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,8 +31,19 @@ def test_the_operations_page_is_what_the_table_says() -> None:
     assert (ROOT / "docs" / "operations.md").read_text(encoding="utf-8") == page(), "run `make docs`"
 
 
+def test_the_page_on_mcp_tells_of_every_tool_and_where_it_is_listed() -> None:
+    letters = {"standard": "S", "core": "C", "pmll": "P", "memnet": "M", "all": "A"}
+    told: dict[str, set[str]] = {}
+    for names, where in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([a-z, ]+) \|", (ROOT / "docs" / "mcp.md").read_text(encoding="utf-8"), re.MULTILINE):
+        for name in re.findall(r"\w+", names):
+            told[name] = {letters[part] for part in where.split(", ")}
+    rows = {row.mcp: set(row.toolsets) for row in TABLE if row.mcp}
+    assert set(told) == set(rows)
+    assert {name: where - {"M"} for name, where in told.items()} == {name: where - {"M"} for name, where in rows.items()}
+
+
 @pytest.fixture
-def newcomer(tmp_path: Path) -> dict[str, str]:
+def newcomer(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment of somebody who just installed pinfold: `pinfold` and `python` on the path, nothing configured."""
     (tmp_path / "bin").mkdir()
     for name, words in (("pinfold", "-m pinfold"), ("python", "")):
@@ -35,7 +51,9 @@ def newcomer(tmp_path: Path) -> dict[str, str]:
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
         script.chmod(script.stat().st_mode | stat.S_IXUSR)
     (tmp_path / "project").mkdir()
-    return {
+    sockets = tempfile.mkdtemp(prefix="pf")
+    yield {
+        "XDG_RUNTIME_DIR": sockets,
         "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
         "HOME": str(tmp_path),
@@ -43,6 +61,7 @@ def newcomer(tmp_path: Path) -> dict[str, str]:
         "PINFOLD_STORE": f"sqlite:///{tmp_path}/store.db",
         "LANG": "C.UTF-8",
     }
+    shutil.rmtree(sockets)
 
 
 def _run(argv: list[str], env: dict[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -68,6 +87,8 @@ SESSIONS = [path for path in PAPERS if _blocks(path, "console")]
 def test_every_console_block_prints_what_it_says(path: Path, newcomer: dict[str, str], tmp_path: Path) -> None:
     """A line with `$ ` is a command, `> ` goes on with it, what follows is its output; `…` stands for anything. A page is one shell."""
     script, expected = ["set +e"], []
+    if "pinfold serve --background" in path.read_text(encoding="utf-8"):
+        script.append("trap 'pinfold serve --stop > /dev/null 2>&1' EXIT")  # whatever the page does
     for block in _blocks(path, "console"):
         for number, part in enumerate(re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]):
             lines = part.split("\n")
@@ -95,6 +116,17 @@ def test_links_between_the_papers_lead_somewhere(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for target in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", text):
         assert (path.parent / target).exists(), target
+
+
+def test_the_examples_for_service_managers_start_the_server() -> None:
+    (unit,), (plist,) = (_blocks(ROOT / "docs" / "serve.md", language) for language in ("ini", "xml"))
+    parsed = ConfigParser(interpolation=None)
+    parsed.read_string(unit)
+    (install, service, _) = (parsed[name] for name in ("Install", "Service", "Unit"))
+    job = plistlib.loads(plist.encode())
+    for program, *words in (service["ExecStart"].split(), job["ProgramArguments"]):
+        assert program.endswith("/pinfold") and words == ["serve"]
+    assert install["WantedBy"] == "default.target" and job["RunAtLoad"] is True
 
 
 def test_the_version_is_one() -> None:

@@ -6,11 +6,12 @@ from itertools import pairwise
 import pytest
 
 from pinfold import Busy, JournalCorrupt, Refused, Unavailable, limits
-from pinfold.engine import Engine, Renewer, Waiter, compact, load_state
+from pinfold.engine import Engine, Waiter, compact, load_state
 from pinfold.entry import Entry, decode_entry, encode_entry
 from pinfold.journal.base import Conflict, Snapshot
 from pinfold.journal.memory import MemoryJournal
 from pinfold.memory import Memory
+from pinfold.renewer import Renewer
 from pinfold.state.session import state_hash
 from pinfold.testing.journal_contract import held_elsewhere
 from pinfold.testing.sim import FaultyJournal, SimClock

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pinfold import Hit, Memory, Miss, Refused
+from pinfold.state.outcomes import AlreadyApplied, Forgotten
 from pinfold.state.session import state_hash
 
 SECRET = "the-launch-code-is-0000"
@@ -35,6 +36,16 @@ def test_forgetting_nothing_named_is_refused():
     with Memory("memory://") as memory, pytest.raises(Refused) as refused:
         memory.session("s").forget()
     assert refused.value.code == "bad_arguments"
+
+
+@pytest.mark.parametrize("where", [{"status": {"$in": "done"}}, {"status": ["done"]}, 7, [7]])
+def test_a_condition_that_is_none_forgets_nothing(where):
+    with Memory("memory://") as memory:
+        session = memory.session("s")
+        session.mutate("+ TSK [T1] ; status=d\n+ TSK [T2] ; status=done")
+        with pytest.raises(Refused) as refused:
+            session.forget(where=where)
+        assert refused.value.code == "bad_where" and len(session.get("T1", "T2").items) == 2
 
 
 @pytest.mark.parametrize("size", [1, 60_000])
@@ -85,4 +96,80 @@ def test_an_erased_large_value_stays_where_another_session_holds_it(tmp_path, ur
         mine.forget("k", erase=True)
         assert theirs.peek("k").value == SECRET * 5000
         theirs.forget("k", erase=True)
+        assert files_with(tmp_path, SECRET) == []
+
+
+# --- rows ---------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_forgotten_by_id_kind_filter_group_writer_and_age_with_their_edges():
+    with Memory("memory://", actor="ann") as memory:
+        session = memory.session("s")
+        session.mutate("+ TSK [T1] ; status=done\n+ TSK [T2] ; status=open\n+ PER [P] ; name=bo\n+ [T1] --(of)--> [P]\n+ [T2] --(of)--> [P]")
+        session.remember("said in private", by="Ann", group="talk")
+        session.by("bob").remember("said by bob", by="Bob", group="other")
+        session.set("T2", "a slot that is called like a row")
+        assert session.forget("T1", dry_run=True).rows == ["T1", "E1"]
+        assert session.forget("T2", dry_run=True) == Forgotten(["T2"])
+        assert session.forget("row:T2", dry_run=True).rows == ["T2", "E2"]
+        assert session.forget(kind="tsk", where="status=done", dry_run=True).rows == ["T1", "E1"]
+        assert session.forget(group="talk", dry_run=True).rows == ["NOTE1"]
+        assert session.forget(actor="bob", dry_run=True).rows == ["NOTE2"]
+        assert session.forget(kind="TSK", older_than_s=3600, dry_run=True).rows == []
+        assert session.graph_counts()["nodes"] == 5
+        everything = session.forget(actor="ann")
+        assert everything.keys == ["T2"] and set(everything.rows) == {"T1", "T2", "P", "E1", "E2", "NOTE1"}
+        assert [item.id for item in session.find(form="any").items] == ["NOTE2"]
+        assert session.search("said in private").direct[0].node_id == "NOTE2"
+        assert "forgotten T1" in session.log()[-1].changes
+
+
+def test_a_prefix_of_keys_and_a_kind_of_rows_do_not_go_together():
+    with Memory("memory://") as memory, pytest.raises(Refused) as refused:
+        memory.session("s").forget(prefix="a:", kind="TSK")
+    assert refused.value.code == "bad_arguments"
+
+
+def test_what_was_forgotten_is_not_undone():
+    with Memory("memory://") as memory:
+        session = memory.session("s")
+        session.mutate("+ TSK [T1] ; goal=x")
+        session.forget("T1")
+        with pytest.raises(Refused) as refused:
+            session.undo(session.status().seq)
+        assert refused.value.code == "forgotten" and list(session.get("T1").missing) == ["T1"]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_erased_rows_are_in_no_file_under_any_name_they_had(tmp_path, url, compacted):
+    with Memory(url) as memory, Memory(url) as other:
+        session, elsewhere = memory.session("s"), other.session("s")
+        session.mutate(f"+ TSK [OLD] ; goal={SECRET}\n+ TSK [KEEP] ; goal=kept\n+ [OLD] --(of)--> [KEEP] ; note={SECRET}", request_id="first")
+        session.mutate(f"~ [OLD] ; id=LATER ; goal={SECRET}!")
+        session.upsert_node("concept", "KEEP", "kept too")
+        elsewhere.search(SECRET)
+        session.search(SECRET)
+        session._recall().save()
+        if compacted:
+            memory.compact()
+            session.mutate("+ TSK [AFTER]")
+        assert files_with(tmp_path, SECRET)
+        gone = session.forget("LATER", erase=True)
+        assert gone.erased and set(gone.rows) == {"LATER", "E1"}
+        assert files_with(tmp_path, SECRET) == [] and files_with(tmp_path, "launch") == []
+        assert session.get("KEEP").items[0].line == "TSK [KEEP] ; goal=kept"
+        assert type(session.mutate("+ TSK [ANY]", request_id="first")) is AlreadyApplied
+        assert list(elsewhere.get("LATER", "OLD").missing) == ["LATER", "OLD"] and elsewhere.state_hash() == session.state_hash()
+        assert [hit.label for hit in elsewhere.search("kept too").direct][:1] == ["KEEP"]
+    with Memory(url) as again:
+        assert again.session("s").get("KEEP").items[0].line == "TSK [KEEP] ; goal=kept"
+
+
+def test_a_row_that_is_gone_already_is_erased_by_its_id(tmp_path, url):
+    with Memory(url) as memory:
+        session = memory.session("s")
+        session.mutate(f"+ TSK [T1] ; goal={SECRET}")
+        session.delete("T1")
+        assert files_with(tmp_path, SECRET)
+        assert session.forget("T1", erase=True).erased
         assert files_with(tmp_path, SECRET) == []

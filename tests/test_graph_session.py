@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -20,10 +21,11 @@ from hypothesis import strategies as st
 
 from pinfold import Memory, Session
 from pinfold.dialect.parse import parse_document, parse_rows
-from pinfold.errors import DocumentRefused, Refused
+from pinfold.errors import ConfigurationError, DocumentRefused, Refused
+from pinfold.importers import import_store
 from pinfold.journal.memory import MemoryJournal
 from pinfold.operations import TABLE, Call, run
-from pinfold.portable import export_graph, import_json
+from pinfold.portable import export_graph, write_whole
 from pinfold.testing import strategies
 
 SMALL = "+ TSK [T1] ; goal=ship ; status=open\n+ TSK [T2] ; goal=test\n+ MOD [M1] ; path=a.py\n+ E1 [T1] --(owns)--> [M1] ; note=core\nLAW01 name=style"
@@ -87,6 +89,37 @@ def test_a_file_that_was_cut_short_makes_no_session(memory: Memory, tmp_path: Pa
             assert f"cut{cut}" not in [row.session_id for row in memory.sessions()]
 
 
+DYING = """
+import os, sys
+from pinfold.portable import write_whole
+def lines():
+    for n in range(100_000):
+        if n == 50_000:
+            os.kill(os.getpid(), 9)
+        yield f"TSK [T{n}]"
+write_whole(sys.argv[1], lines())
+"""
+
+
+def test_a_save_that_fails_or_dies_leaves_the_file_of_before(memory: Memory, tmp_path: Path) -> None:
+    path = tmp_path / "s.txt"
+    memory.session("s").mutate(SMALL)
+    memory.save("s", str(path))
+    before = path.read_bytes()
+
+    def lines() -> Iterator[str]:
+        yield "x" * 100_000
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ConfigurationError) as refused:
+        write_whole(str(path), lines())
+    assert refused.value.code == "bad_path" and "No space left" in refused.value.message
+    assert path.read_bytes() == before and list(tmp_path.glob("*.tmp")) == []
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1] / "src")}
+    assert subprocess.run([sys.executable, "-c", DYING, str(path)], env=env, timeout=60, check=False).returncode == -9
+    assert path.read_bytes() == before and memory.load(str(path), "again").get("T1").items
+
+
 # --- forked and merged --------------------------------------------------------------------------------------------
 
 
@@ -108,9 +141,14 @@ def test_a_fork_without_its_promises_goes_its_own_way(memory: Memory) -> None:
     assert fork.promise("busy").status == "unknown"
     fork.mutate("- M1")
     assert "M1" in rows(session) and "M1" not in rows(fork)
+    for name, at, code in (("trial", None, "session_exists"), ("early", 0, "bad_seq"), ("late", 99, "bad_seq"), ("early", -1, "bad_seq")):
+        with pytest.raises(Refused) as refused:
+            memory.fork("work", name, at=at)
+        assert refused.value.code == code
     with pytest.raises(Refused) as refused:
-        memory.fork("work", "trial")
-    assert refused.value.code == "session_exists"
+        run(next(row for row in TABLE if row.name == "session_fork"), Call(memory, "work"), {"name": "early", "at": "2020-01-01"})
+    assert "had not begun" in refused.value.message
+    assert sorted(row.session_id for row in memory.sessions()) == ["trial", "work"]
 
 
 def test_a_merge_takes_fields_from_both_sides(memory: Memory, forked: tuple[Session, Session]) -> None:
@@ -154,19 +192,107 @@ def test_ids_minted_on_both_sides_are_renumbered_with_their_edges(memory: Memory
     assert refused.value.code == "not_a_fork"
 
 
-@given(st.lists(strategies.documents(), min_size=1, max_size=3), st.lists(strategies.documents(), max_size=2))
-@settings(max_examples=30, deadline=None)
-def test_merging_a_fork_into_an_origin_that_stood_still_gives_the_fork(documents: list[str], before: list[str]) -> None:
+def test_edges_between_renumbered_rows_come_along_though_the_same_was_written_here(memory: Memory, forked: tuple[Session, Session]) -> None:
+    for side in forked:
+        side.mutate(f"+ CLM [NEW:a] ; of={side.session_id}\n+ [NEW:a] --(about)--> [T1]")
+    assert memory.merge("trial").minted == {"CLM1": "CLM2", "E2": "E3"}
+    assert rows(forked[0])["E2"] == "E2 [CLM1] --(about)--> [T1]" and rows(forked[0])["E3"] == "E3 [CLM2] --(about)--> [T1]"
+
+
+def test_an_edge_written_on_both_sides_is_one_edge(memory: Memory, forked: tuple[Session, Session]) -> None:
+    session, fork = forked
+    session.mutate("+ mine [T1] --(next)--> [T2] ; weight=1")
+    fork.mutate("+ theirs [T1] --(next)--> [T2] ; note=because")
+    assert memory.merge("trial").conflicts == []
+    assert rows(session)["mine"] == "mine [T1] --(next)--> [T2] ; weight=1 ; note=because" and "theirs" not in rows(session)
+    fork.mutate("~ theirs ; note=else ; weight=2")
+    assert memory.merge("trial").conflicts == ['# conflict mine weight: base="" here=1 there=2']
+
+
+def test_a_rename_there_takes_its_edges_along_and_one_here_is_not_lost(memory: Memory, forked: tuple[Session, Session]) -> None:
+    session, fork = forked
+    fork.mutate("~ [T1] ; id=parser")
+    session.mutate("~ E1 ; weight=3\n~ [T2] ; goal=more")
+    assert memory.merge("trial").conflicts == []
+    assert rows(session)["E1"] == "E1 [parser] --(owns)--> [M1] ; note=core ; weight=3" and "T1" not in rows(session)
+    fork.mutate("~ [parser] ; id=reader")
+    session.mutate("~ [parser] ; id=writer")
+    assert "# conflict E1: another row stands here under this id" in memory.merge("trial").conflicts
+
+
+def test_what_the_schema_here_refuses_is_a_conflict_with_its_line(memory: Memory, forked: tuple[Session, Session]) -> None:
+    session, fork = forked
+    fork.mutate("~ [T1] ; prio=1\n+ [T1] --(novel)--> [T2]")
+    session.mutate("SCHEMA TSK ; fields=goal status\nSCHEMA MOD ; fields=path\nSCHEMA relations ; names=owns")
+    before = told(session)
+    assert memory.merge("trial").conflicts == ["# conflict ~ [T1] ; prio=1: unknown_field TSK has no field prio"]
+    assert told(session) == before
+    session.mutate("SCHEMA TSK ; fields=prio")
+    assert memory.merge("trial").conflicts == [] and rows(session)["E2"] == "E2 [T1] --(novel)--> [T2]"
+
+
+def test_merged_again_a_fork_brings_only_what_is_new(memory: Memory, forked: tuple[Session, Session]) -> None:
+    session, fork = forked
+    session.mutate("+ CLM [NEW:a] ; text=ours")
+    fork.mutate("+ CLM [NEW:a] ; text=theirs\n+ [NEW:a] --(about)--> [T1]\n- T2")
+    assert memory.merge("trial").minted == {"CLM1": "CLM2"}
+    seq = session.status().seq
+    assert memory.merge("trial").lines == [] and session.status().seq == seq, "nothing is new"
+    fork.mutate("~ [CLM1] ; text=changed\n+ CLM [NEW:b] ; text=more\n+ [NEW:b] --(next)--> [CLM1]")
+    assert memory.merge("trial").minted == {"CLM2": "CLM3"}, "CLM2 of the fork is another row than CLM2 here"
+    assert [rows(session)[id] for id in ("CLM1", "CLM2", "CLM3", "E2", "E3")] == [
+        "CLM [CLM1] ; text=ours", "CLM [CLM2] ; text=changed", "CLM [CLM3] ; text=more", "E2 [CLM2] --(about)--> [T1]", "E3 [CLM3] --(next)--> [CLM2]"
+    ]  # fmt: skip
+    assert "merged=trial" in " ".join(session.log()[-1].changes)
+    session.undo(session.status().seq)
+    assert "CLM3" not in rows(session) and memory.merge("trial").lines == []
+    session.undo(session.status().seq)
+    assert rows(session)["CLM2"] == "CLM [CLM2] ; text=changed", "a merge that was undone is brought back by undoing that"
+
+
+def test_a_fork_under_the_name_of_an_older_one_is_another_fork(forked: tuple[Session, Session], memory: Memory) -> None:
+    session, fork = forked
+    session.mutate("+ CLM [NEW] ; text=ours")
+    fork.mutate("+ CLM [NEW] ; text=theirs")
+    assert memory.merge("trial").minted == {"CLM1": "CLM2"}
+    memory.end("trial")
+    again = memory.fork("work", "trial")
+    again.mutate("~ [CLM1] ; text=changed\n+ CLM [NEW] ; text=new")
+    assert memory.merge("trial").conflicts == []
+    assert [rows(session)[f"CLM{n}"].partition("text=")[2] for n in (1, 2, 3)] == ["changed", "theirs", "new"]
+
+
+@given(st.lists(st.lists(strategies.documents(), max_size=2), min_size=1, max_size=3), st.lists(strategies.documents(), max_size=2))
+@settings(max_examples=40, deadline=None)
+def test_merging_a_fork_into_an_origin_that_stands_still_gives_the_fork_each_time(rounds: list[list[str]], before: list[str]) -> None:
+    with Memory("memory://", background=False) as memory:
+        session = memory.session("work")
+        for document in [SMALL, *before]:
+            _try(session, document)
+        fork = memory.fork("work", "trial")
+        for documents in rounds:
+            for document in documents:
+                _try(fork, document)
+            assert memory.merge("trial").conflicts == [] and _content(session) == _content(fork)
+
+
+@given(st.lists(strategies.documents(), min_size=1, max_size=3), st.lists(strategies.documents(), min_size=1, max_size=3))
+@settings(max_examples=60, deadline=None)
+def test_a_merge_of_two_that_went_on_is_whole_or_nothing_and_leaves_nothing_to_merge(here: list[str], there: list[str]) -> None:
     with Memory("memory://", background=False) as memory:
         session = memory.session("work")
         session.mutate(SMALL)
-        for document in before:
-            _try(session, document)
         fork = memory.fork("work", "trial")
-        for document in documents:
-            _try(fork, document)
-        done = memory.merge("trial")
-        assert done.conflicts == [] and _content(session) == _content(fork)
+        for side, documents in ((session, here), (fork, there)):
+            for document in documents:
+                _try(side, document)
+        before = told(session)
+        if memory.merge("trial").conflicts:
+            assert told(session) == before
+        else:
+            merged = _content(session)
+            again = memory.merge("trial")
+            assert (again.conflicts, again.lines, again.dropped) == ([], [], []) and _content(session) == merged
 
 
 def _try(session: Session, document: str) -> None:
@@ -180,6 +306,26 @@ def _content(session: Session) -> dict[str, Any]:
     from pinfold.history import content
 
     return {row.id: content(row) for row in session._replica.state.graph.rows()}
+
+
+def test_one_name_means_that_name_and_not_its_letters(session: Session) -> None:
+    session.mutate("+ TSK [T1]\n+ MOD [M1]\n+ [T1] --(owns)--> [M1]\n+ [M1] --(own)--> [T1]")
+    for one, many in (("owns", ["owns"]), ("own", ("own",)), ("w", {"w"})):
+        for read in (session.pin_map, session.walk, session.neighbors):
+            assert read("T1", relations=one).text.splitlines()[:-1] == read("T1", relations=many).text.splitlines()[:-1]
+        assert session.path("T1", "M1", relations=one, direction="both") == session.path("T1", "M1", relations=many, direction="both")
+    assert session.walk("T1", relations="w").hops == [] and [hop.edge for hop in session.walk("T1", relations="owns").hops] == ["E1"]
+    assert session.pin_map("T1", kinds="MOD").ids == session.pin_map("T1", kinds=["MOD"]).ids == ("T1", "M1", "E1", "E2")
+    for read in (session.pin_map, session.walk, session.neighbors):
+        for wrong in (5, [5], b"x"):
+            with pytest.raises(Refused) as refused:
+                read("T1", relations=wrong)
+            assert refused.value.code == "bad_argument" and "relations=" in refused.value.message
+
+
+def test_a_row_named_twice_is_dropped_once(session: Session) -> None:
+    session.mutate(SMALL)
+    assert session.delete("M1", "M1").dropped == ["M1", "E1"]
 
 
 # --- as it was ----------------------------------------------------------------------------------------------------
@@ -211,10 +357,17 @@ def test_every_read_takes_at_a_seq_or_a_time() -> None:
                 else:
                     assert by_seq != run(row, Call(memory, "work"), asked[row.name]), row.name
                     assert "goal=changed" not in json.dumps(by_seq), row.name
-        for at, code in (("99", "bad_seq"), ("yesterday", "bad_arguments"), ("2026-01-01T00:00:00", "bad_arguments")):
+        read = next(row for row in TABLE if row.name == "read_get")
+        for at, code in (("99", "bad_seq"), ("yesterday", "bad_time"), ("2026-01-01T00:00:00", "bad_time")):
             with pytest.raises(Refused) as refused:
-                run(next(row for row in TABLE if row.name == "read_get"), Call(memory, "work"), {"ids": ["T1"], "at": at})
-            assert refused.value.code == code
+                run(read, Call(memory, "work"), {"ids": ["T1"], "at": at})
+            assert refused.value.code == code and refused.value.hint
+        assert refused.value.hint == "a seq (41), or write 2026-01-01T00:00:00Z for UTC"
+        assert run(read, Call(memory, "work"), {"ids": ["T3"], "at": "2027-01-16"})["items"], "a date is the beginning of that day in UTC"
+        assert not run(read, Call(memory, "work"), {"ids": ["T3"], "at": "2027-01-15"})["items"]
+        for when in ({"seq": -1}, {}, {"seq": 1, "at_ms": 1}):
+            with pytest.raises(Refused):
+                session.at(**when)
         assert session.at(at_ms=1_700_000_000_000).get("T1").items == [], "before it began there was nothing"
 
 
@@ -281,7 +434,7 @@ def test_exports_parse_whatever_the_values_are(values: list[str]) -> None:
             session.mutate(
                 f"+ V [v{n}] ; text={format_value(value)}\n+ [T1] --(has)--> [v{n}] ; note={format_value(value)}\nLAW{n}x name={format_value(value)}"
             )
-        other.add(import_json(export_graph(graph, "json")))
+        import_text(other, export_graph(graph, "json"))
         assert _content(other) == _content(session)
         root = ElementTree.fromstring(export_graph(graph, "graphml"))
         ns = "{http://graphml.graphdrawing.org/xmlns}"
@@ -297,6 +450,13 @@ def test_exports_parse_whatever_the_values_are(values: list[str]) -> None:
                 assert re.fullmatch(r'(?:[^"\\]|"(?:[^"\\]|\\.)*")*', each), each
 
 
+def import_text(session: Session, text: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "graph.json")
+        path.write_bytes(text.encode())
+        import_store(session, "json", str(path))
+
+
 def test_an_import_that_does_not_fit_is_named(session: Session) -> None:
     for text in (
         "",
@@ -305,8 +465,8 @@ def test_an_import_that_does_not_fit_is_named(session: Session) -> None:
         '{"format": "pinfold-graph", "version": 1, "laws": [], "nodes": [{"id": 1}], "edges": []}',
     ):
         with pytest.raises(Refused) as refused:
-            session.add(import_json(text))
-        assert refused.value.code in ("bad_import", "document_refused")
+            import_text(session, text)
+        assert refused.value.code == "bad_import"
 
 
 # --- shared -------------------------------------------------------------------------------------------------------

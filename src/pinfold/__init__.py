@@ -7,8 +7,6 @@ with Memory() as memory:
     answer = session.once("expensive:42", lambda: work(42))
 """
 
-from typing import TYPE_CHECKING, Any
-
 from pinfold.call_key import call_key
 from pinfold.errors import (
     Broken,
@@ -23,7 +21,10 @@ from pinfold.errors import (
     WorkFailed,
 )
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing is more than a command loads that is handed to a running server
+    from typing import Any
+
     from pinfold.async_session import AsyncSession
     from pinfold.memory import Memory
     from pinfold.session import Session
@@ -66,7 +67,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     for module, names in _LATER.items():
         if name in names:
             from importlib import import_module

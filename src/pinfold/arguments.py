@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +57,28 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
+def check_reason(reason: str) -> str:
+    """Return a reason as it can be journaled: what is no Unicode (a file's name in an exception) is escaped. Raises Refused `bad_reason`."""
+    if not isinstance(reason, str):
+        raise Refused(f"a reason is text, not {type(reason).__name__}", code="bad_reason", hint="say in words why the work failed")
+    return reason.encode("utf-8", "backslashreplace").decode()
+
+
+def deadline_of(timeout_s: float) -> float:
+    """Return the monotonic time at which a wait ends. Raises Refused `bad_timeout`."""
+    if not isinstance(timeout_s, (int, float)) or math.isnan(timeout_s):
+        raise Refused(f"waiting {timeout_s!r} s is not possible", code="bad_timeout", hint="give seconds; math.inf waits without end")
+    return time.monotonic() + timeout_s
+
+
+def age_ms_of(age_s: float | None) -> int | None:
+    if age_s is None:
+        return None
+    if not isinstance(age_s, (int, float)) or not 0 <= age_s < 1e12:
+        raise Refused(f"an age of {age_s!r} s is not possible", code="bad_age", hint="give seconds from 0 up")
+    return round(age_s * 1000)
+
+
 def held(claim: Claimed | str, token: int | None) -> tuple[str, int | None]:
     if isinstance(claim, Claimed):
         return claim.key, claim.token
@@ -86,9 +110,26 @@ def positive(name: str, value: int | None) -> int | None:
 
 
 def request_of(request_id: str | None) -> str | None:
-    if request_id is not None and not 0 < len(request_id) <= limits.REQUEST_ID_CHARS:
-        raise Refused("a request_id has 1 to 128 characters", code="bad_option", hint="a UUID is a good one")
+    if request_id is not None and not (isinstance(request_id, str) and 0 < len(request_id) <= limits.REQUEST_ID_CHARS and _is_unicode(request_id)):
+        raise Refused(f"a request_id has 1 to {limits.REQUEST_ID_CHARS} characters", code="bad_option", hint="a UUID is a good one")
     return request_id
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+DOOR_REQUEST = "cli:"
+"""How a request id begins that a door made for itself, so that a lost answer can be asked for again; it is nobody's to see."""
+
+
+def shown_request(request_id: str | None) -> str | None:
+    """Return a request id as the log shows it: a caller's own."""
+    return None if request_id is None or request_id.startswith(DOOR_REQUEST) else request_id
 
 
 _NAME = re.compile(limits.SESSION_NAME_PATTERN)
@@ -103,9 +144,9 @@ def check_session_name(name: str) -> str:
 
 def check_actor(actor: str | None) -> str | None:
     """Return actor where it can be journaled. Raises Refused `bad_actor`."""
-    if actor is None or (0 < len(actor) <= limits.ACTOR_CHARS and actor.isprintable()):
+    if actor is None or (isinstance(actor, str) and 0 < len(actor) <= limits.ACTOR_CHARS and actor.isprintable()):
         return actor
-    raise Refused(f"{actor[:40]!r} cannot name an actor", code="bad_actor", hint=f"use 1 to {limits.ACTOR_CHARS} printable characters")
+    raise Refused(f"{str(actor)[:40]!r} cannot name an actor", code="bad_actor", hint=f"use 1 to {limits.ACTOR_CHARS} printable characters")
 
 
 def is_async(fn: Callable[..., Any]) -> bool:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+# What its first use would import, now: it registers hooks for os.fork, and where they appear between the two halves of a fork in
+# another thread, its lock is released under whoever holds it.
+import concurrent.futures.thread  # noqa: F401
+import functools
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from pinfold import limits
-from pinfold.session import LogRow, Session, SessionStatus
+from pinfold.session import Session, SessionStatus
 from pinfold.state.inputs import Input
-from pinfold.state.outcomes import Claimed, Dropped, Flushed, Forgotten, Hit, Miss, Pending, PromiseState, Rejected, Renewed, Settled, Stored
+from pinfold.state.outcomes import Claimed, Hit, Miss, Pending, PromiseState, Rejected
 from pinfold.state.value import check_key
 from pinfold.steps import drive_async, in_thread
 
@@ -17,8 +21,18 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
+def threaded(method: Callable[Concatenate[Session, P], T]) -> Callable[Concatenate[AsyncSession, P], Coroutine[Any, Any, T]]:
+    """Return a method of Session as one that is awaited: the same arguments, answer and errors, run in a worker thread."""
+
+    async def run(self: AsyncSession, /, *arguments: P.args, **options: P.kwargs) -> T:
+        return await in_thread(lambda: method(self._session, *arguments, **options))
+
+    functools.update_wrapper(run, method)
+    return run
+
+
 class AsyncSession:
-    """A Session for asyncio: the same methods, awaited. Reads come from RAM; journal I/O runs in a worker thread."""
+    """A Session for asyncio: the same methods, awaited. Looking at slots costs no thread; all else runs in worker threads."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -27,10 +41,15 @@ class AsyncSession:
     def session_id(self) -> str:
         return self._session.session_id
 
+    def by(self, actor: str | None) -> AsyncSession:
+        """Return this session for another writer, as `Session.by`."""
+        return AsyncSession(self._session.by(actor))
+
     async def peek(self, key: str, *, wait_s: float = 0.0, fresh: bool = False) -> Hit | Pending | Miss | Rejected:
-        found = self._session.peek(key, fresh=fresh)
-        if wait_s > 0 and found.__class__ is Pending:
-            return await drive_async(self._session._peek_steps(key, wait_s, fresh), self._session, None)
+        session = self._session
+        found = session.peek(key, fresh=fresh) if session.peeks_in_ram() else await in_thread(lambda: session.peek(key, fresh=fresh))
+        if wait_s and found.__class__ is Pending:
+            return await drive_async(session._peek_steps(key, wait_s, fresh), session, None)
         return found
 
     async def claim(
@@ -53,12 +72,21 @@ class AsyncSession:
         inputs: Iterable[str | Input] | None = None,
         fresh: bool = True,
     ) -> T:
-        found = self._session.peek(key)
-        if found.__class__ is Hit and ((inputs is None and found.because is None) or not fresh):
+        hit = await self.once_hit(key, fn, ttl_s=ttl_s, lease_s=lease_s, timeout_s=timeout_s, inputs=inputs, fresh=fresh)
+        return cast(T, hit.value)
+
+    async def once_hit(
+        self, key: str, fn: Callable[[], Awaitable[Any]], *, inputs: Iterable[str | Input] | None = None, fresh: bool = True, **options: Any
+    ) -> Hit:
+        """Return what `once` does, as `Session.once_hit`."""
+        found = await self.peek(key)
+        if type(found) is Hit and ((inputs is None and found.because is None) or not fresh):
             self._session._replica.touches.avoided += 1
-            return cast(T, found.value)
-        steps = self._session._once_steps(check_key(key), ttl_s, lease_s, timeout_s, inputs, fresh)
-        return cast(T, (await drive_async(steps, self._session, fn)).value)
+            return found
+        steps = self._session._once_steps(
+            check_key(key), options.get("ttl_s"), options.get("lease_s", limits.LEASE_DEFAULT_S), options.get("timeout_s"), inputs, fresh
+        )
+        return await drive_async(steps, self._session, fn)
 
     def cached(
         self,
@@ -80,50 +108,67 @@ class AsyncSession:
     def status(self) -> SessionStatus:
         return self._session.status()
 
-    async def set(
-        self,
-        key: str,
-        value: Any,
-        *,
-        ttl_s: float | None = None,
-        token: int | None = None,
-        inputs: Iterable[str | Input] | None = None,
-        request_id: str | None = None,
-    ) -> Stored:
-        return await in_thread(lambda: self._session.set(key, value, ttl_s=ttl_s, token=token, inputs=inputs, request_id=request_id))
+    # Slots and promises.
+    set = threaded(Session.set)
+    fulfil = threaded(Session.fulfil)
+    reject = threaded(Session.reject)
+    release = threaded(Session.release)
+    renew = threaded(Session.renew)
+    register = threaded(Session.register)
+    resolve = threaded(Session.resolve)
+    drop = threaded(Session.drop)
+    forget = threaded(Session.forget)
+    flush = threaded(Session.flush)
 
-    async def fulfil(
-        self,
-        claim: Claimed | str,
-        value: Any,
-        *,
-        token: int | None = None,
-        ttl_s: float | None = None,
-        inputs: Iterable[str | Input] | None = None,
-        request_id: str | None = None,
-    ) -> Settled:
-        return await in_thread(lambda: self._session.fulfil(claim, value, token=token, ttl_s=ttl_s, inputs=inputs, request_id=request_id))
+    # The graph by lines.
+    mutate = threaded(Session.mutate)
+    add = threaded(Session.add)
+    update = threaded(Session.update)
+    delete = threaded(Session.delete)
+    pin_map = threaded(Session.pin_map)
+    walk = threaded(Session.walk)
+    neighbors = threaded(Session.neighbors)
+    path = threaded(Session.path)
+    get = threaded(Session.get)
+    find = threaded(Session.find)
+    schema = threaded(Session.schema)
+    graph_counts = threaded(Session.graph_counts)
+    housekeep = threaded(Session.housekeep)
+    ingest = threaded(Session.ingest)
 
-    async def reject(self, claim: Claimed | str, reason: str, *, token: int | None = None, cause: BaseException | None = None) -> Settled:
-        return await in_thread(lambda: self._session.reject(claim, reason, token=token, cause=cause))
+    # Long-term memory.
+    remember = threaded(Session.remember)
+    upsert_node = threaded(Session.upsert_node)
+    create_relation = threaded(Session.create_relation)
+    add_interlinked = threaded(Session.add_interlinked)
+    prune = threaded(Session.prune)
+    search = threaded(Session.search)
+    traverse = threaded(Session.traverse)
+    resolve_context = threaded(Session.resolve_context)
+    promote = threaded(Session.promote)
+    embed_rows = threaded(Session.embed_rows)
+    long_term_counts = threaded(Session.long_term_counts)
 
-    async def release(self, claim: Claimed | str, *, token: int | None = None) -> None:
-        await in_thread(lambda: self._session.release(claim, token=token))
+    # What rests on what.
+    note = threaded(Session.note)
+    set_version = threaded(Session.set_version)
+    stale = threaded(Session.stale)
+    why = threaded(Session.why)
+    refresh_list = threaded(Session.refresh_list)
+    reaffirm = threaded(Session.reaffirm)
+    supersede = threaded(Session.supersede)
+    conflicts = threaded(Session.conflicts)
 
-    async def renew(self, claim: Claimed | str, lease_s: float = limits.LEASE_DEFAULT_S, *, token: int | None = None) -> Renewed:
-        return await in_thread(lambda: self._session.renew(claim, lease_s, token=token))
-
-    async def drop(self, *keys: str, prefix: str | None = None) -> Dropped:
-        return await in_thread(lambda: self._session.drop(*keys, prefix=prefix))
-
-    async def forget(self, *keys: str, **conditions: Any) -> Forgotten:
-        return await in_thread(lambda: self._session.forget(*keys, **conditions))
-
-    async def flush(self) -> Flushed:
-        return await in_thread(self._session.flush)
-
-    async def log(self, *, after: int = 0, limit: int = 50, actor: str | None = None) -> list[LogRow]:
-        return await in_thread(lambda: self._session.log(after=after, limit=limit, actor=actor))
+    # History and settings.
+    log = threaded(Session.log)
+    at = threaded(Session.at)
+    diff = threaded(Session.diff)
+    undo = threaded(Session.undo)
+    blame = threaded(Session.blame)
+    merge_from = threaded(Session.merge_from)
+    configure = threaded(Session.configure)
+    state_hash = threaded(Session.state_hash)
+    confirm = threaded(Session.confirm)
 
     async def __aenter__(self) -> AsyncSession:
         return self

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pinfold.errors import Refused
 
 try:
     from _json import encode_basestring as _quoted  # json itself is not needed, and start-up is a feature
 except ImportError:
     from json.encoder import py_encode_basestring as _quoted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing is more than a command loads that is handed to a running server
+    from typing import Any
 
 READABLE_CHARS = 200
 """A longer call is keyed by the SHA-256 of its arguments; a shorter one stays readable in the log."""

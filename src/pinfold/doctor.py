@@ -18,15 +18,15 @@ import base64
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from pinfold import limits
-from pinfold.engine import blob_names, load_state
 from pinfold.entry import ENTRY_FORMAT, GENESIS, Entry, Record, decode_entry, encode_entry, hash_of
 from pinfold.errors import Broken, Busy, ConfigurationError, JournalCorrupt, NewerFormat, PinfoldError, Refused
+from pinfold.fold import blob_names, load_state
 from pinfold.journal.base import Journal, SessionInfo, Snapshot
 from pinfold.journal.lock import FileLock, Holder, lock_holder
 from pinfold.journal.open import open_journal, store_bytes
@@ -37,6 +37,8 @@ from pinfold.state.silo import Silo
 from pinfold.state.value import Blob, check_blob
 
 _BATCH = 512
+
+Told = Callable[[int, int], None]
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -93,10 +95,10 @@ class Repair(msgspec.Struct, frozen=True):
 # --- examining ----------------------------------------------------------------------------------------------------
 
 
-def examine_store(url: str) -> Report:
+def examine_store(url: str, told: Told | None = None) -> Report:
     """Return a report on the store of a URL, opened for reading only. A store that is not there is no damage, and none is made.
 
-    Raises ConfigurationError, Unavailable.
+    told: called with (entries looked at, entries). Raises ConfigurationError, Unavailable.
     """
     if url.startswith("sqlite:") and "mode=ro" not in url:
         url = f"{url}{'&' if '?' in url else '?'}mode=ro"
@@ -104,12 +106,12 @@ def examine_store(url: str) -> Report:
     try:
         if isinstance(journal, SqliteJournal) and not os.path.exists(journal.path):
             return Report(journal.url, True, False, {}, None, None, [], [])
-        return examine(journal)
+        return examine(journal, told)
     finally:
         journal.close()
 
 
-def examine(journal: Journal) -> Report:
+def examine(journal: Journal, told: Told | None = None) -> Report:
     """Return a report on every session of a store; reads all of it, a part at a time. Raises Unavailable, ConfigurationError."""
     findings: list[Finding] = []
     sessions: list[SessionReport] = []
@@ -122,11 +124,19 @@ def examine(journal: Journal) -> Report:
             findings += _examine_file(journal)
         except Broken as error:
             findings.append(_finding(error))
-    for info in _infos(journal, findings):
+    infos = _infos(journal, findings)
+    total, done = sum(info.entries for info in infos), 0
+
+    def seen(entries: int) -> None:
+        if told is not None:
+            told(min(done + entries, total), total)
+
+    for info in infos:
         try:
-            sessions.append(_Examined(journal, info, findings).report())
+            sessions.append(_Examined(journal, info, findings).report(seen))
         except Broken as error:
             findings.append(_finding(error, info.name))
+        done += info.entries
     return Report(journal.url, not any(f.damage for f in findings), True, formats, size_bytes, lock, sessions, list(dict.fromkeys(findings)))
 
 
@@ -170,7 +180,7 @@ class _Examined:
     def _found(self, code: str, message: str, seq: int | None = None, *, damage: bool = True) -> None:
         self._findings.append(Finding(code, message, self._info.name, seq, damage))
 
-    def report(self) -> SessionReport:
+    def report(self, seen: Callable[[int], None]) -> SessionReport:
         for snapshot in self._snapshots:
             state = _readable(snapshot)
             if state is None:
@@ -186,6 +196,7 @@ class _Examined:
             for record in records:
                 self._look_at(record)
                 self._before = record
+            seen(entries)
         if not entries:
             self._chain_ok = False
             self._found("missing_entries", "a journal without a single entry", 0)
@@ -307,11 +318,11 @@ def _matches(raw: bytes, blob: Blob) -> bool:
 # --- repairing ----------------------------------------------------------------------------------------------------
 
 
-def repair(path: str, now_ms: int) -> Repair:
+def repair(path: str, now_ms: int, told: Told | None = None) -> Repair:
     """Make a whole store of what can be read of the SQLite file at path. The damaged file is kept beside it.
 
-    now_ms: Unix time, for the names of the kept files. Raises Refused `not_damaged`, Busy while others use the store,
-    Broken where nothing can be read.
+    now_ms: Unix time, for the names of the kept files. told: called with (sessions read, sessions). Raises Refused `not_damaged`,
+    Busy while others use the store, Broken where nothing can be read.
     """
     if not os.path.exists(path):
         raise ConfigurationError(f"there is no store at {path}", code="no_store", hint="check the path")
@@ -319,21 +330,23 @@ def repair(path: str, now_ms: int) -> Repair:
     if not lock.acquire(limits.LOCK_WAIT_S):
         raise Busy(f"somebody is using {path}", hint="stop the programs that use this store, then repair it")
     try:
-        return _repair(path, now_ms)
+        return _repair(path, now_ms, told)
     finally:
         lock.release()
         lock.close()
 
 
-def _repair(path: str, now_ms: int) -> Repair:
+def _repair(path: str, now_ms: int, told: Told | None) -> Repair:
     damaged, made = f"{path}.damaged-{now_ms}", f"{path}.repaired-{now_ms}"
     salvage = _Salvage(path)
     target = SqliteJournal(made)
     try:
         kept = lost = slots_lost = 0
-        for session_id, name in salvage.sessions:
+        for place, (session_id, name) in enumerate(salvage.sessions, 1):
             one = _repair_session(salvage, session_id, name, target, now_ms)
             kept, lost, slots_lost = kept + one[0], lost + one[1], slots_lost + one[2]
+            if told is not None:
+                told(place, len(salvage.sessions))
         if not salvage.findings and not salvage.quarantined:
             raise Refused(f"the store {path} is not damaged", code="not_damaged", hint="nothing was changed")
     except BaseException:

@@ -14,21 +14,24 @@ import os
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping, MutableMapping
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pinfold import limits
-from pinfold.bulk import Bulk
 from pinfold.entry import Entry, Fact, Record, decode_entry, encode_entry, hash_of
 from pinfold.errors import Busy, JournalCorrupt, PinfoldError, Refused, Unavailable
-from pinfold.journal.base import Journal, SessionInfo, Snapshot
+from pinfold.fold import blob_names, compact, load, load_state
+from pinfold.journal.base import Journal, Snapshot
+from pinfold.renewer import Renewer
 from pinfold.state import promises as rules
 from pinfold.state.outcomes import AlreadyApplied, Miss, Rejected
-from pinfold.state.session import SessionState, apply, blobs_in, decide_housekeep, decode_snapshot, encode_snapshot
+from pinfold.state.session import SessionState, apply, decide_housekeep, encode_snapshot
 from pinfold.state.silo import Slot
 from pinfold.state.value import Blob, Stored, check_blob, unpack_raw, unpack_value, value_of
+from pinfold.touches import Touches
 
 if TYPE_CHECKING:
     from pinfold.recall.bind import Recall
@@ -62,36 +65,14 @@ class Waiter:
 
     def wait(self, timeout_s: float) -> None:
         assert self._event is not None
-        self._event.wait(timeout_s)
+        self._event.wait(min(timeout_s, threading.TIMEOUT_MAX))
 
     def wait_following(self, replica: Replica, timeout_s: float) -> None:
         """Wait without a watcher thread: this one looks out for other processes meanwhile."""
         until_s = replica.monotonic() + timeout_s
         while self.outcome is None and (left_s := until_s - replica.monotonic()) > 0:
-            if replica.journal.wait(replica.id, replica.state.seq, min(left_s, 0.05)):
-                replica.catch_up()
-
-
-class Touches:
-    """Use that happened in this process and is not journaled yet. last_used_ms goes on from what was journaled before."""
-
-    __slots__ = ("_since_ms", "avoided", "hits", "joined", "keys", "last_used_ms", "misses", "uses")
-
-    def __init__(self, last_used_ms: int = 0) -> None:
-        self.hits = self.misses = self.joined = self.avoided = 0
-        self.keys: OrderedDict[str, None] = OrderedDict()
-        self.uses: dict[str, int] = {}
-        self.last_used_ms = self._since_ms = last_used_ms
-
-    def fact(self) -> Fact | None:
-        """Return the `touch` fact of all of it, None where nothing happened."""
-        counts = {"hits": self.hits, "misses": self.misses, "joined": self.joined, "avoided": self.avoided}
-        fact: Fact = {"f": "touch", "at": self.last_used_ms, **{name: count for name, count in counts.items() if count}}
-        if self.keys:
-            fact["keys"] = list(self.keys)
-        if self.uses:
-            fact["uses"] = dict(self.uses)
-        return fact if len(fact) > 2 or self.last_used_ms > self._since_ms else None
+            if replica.journal.wait(replica.id, replica.state.seq, min(left_s, 0.5)):
+                replica.read_on()
 
 
 class Replica:
@@ -110,13 +91,16 @@ class Replica:
         self._watcher: threading.Thread | None = None
         self._blobs: OrderedDict[bytes, bytes] = OrderedDict()
         self._blob_bytes = 0
-        self._touched_at = monotonic()
+        self._touched_at = self.opened_at = monotonic()
         self._timer: threading.Timer | None = None
         self._compacting = threading.Lock()
         self._wrote = False
+        self.done: Counter[str] = Counter()
+        """What this process did: turns, conflicts, and of touches no longer held, hits, misses, joined, avoided."""
         self.recall: Recall | None = None
         """The index of this session's graph, once somebody searched."""
-        self._install(*_load(journal, journal_id))
+        self._dropped = False
+        self._install(*load(journal, journal_id))
 
     def _install(self, state: SessionState, snapshot_seq: int, snapshot_bytes: int, tail_bytes: int) -> None:
         self.state = state
@@ -130,7 +114,9 @@ class Replica:
 
     def _settings_changed(self) -> None:
         settings = self._settings = self.state.settings
-        self.plain = settings.silo_size is None and settings.ttl_ms is None and settings.ended_at_ms is None and settings.promote_after is None
+        self.plain = (
+            settings.silo_size is None and settings.ttl_ms is None and settings.ended_at_ms is None and settings.promote_after is None and not self._dropped
+        )
         """Whether a hit needs neither clock nor recency: the hot path of peek."""
 
     # --- time ---------------------------------------------------------------------------------------------------
@@ -152,19 +138,24 @@ class Replica:
         return now_ms
 
     def is_over(self) -> bool:
-        """Return whether the session was ended or its ttl ran out."""
-        return not self.plain and self.state.is_over(self.now_ms(), self.touches.last_used_ms)
+        """Return whether the session was ended, its ttl ran out, or its journal was dropped."""
+        return not self.plain and (self._dropped or self.state.is_over(self.now_ms(), self.touches.last_used_ms))
 
     # --- keeping in step ----------------------------------------------------------------------------------------
 
-    def catch_up(self) -> None:
-        """Apply what others appended. Cheap where nothing did."""
-        version = self.journal.version(self.id)
+    def catch_up(self, confirm: bool = False) -> None:
+        """Apply what others appended. Cheap where nothing did. confirm: all that was acknowledged before this call."""
+        version = self.journal.version(self.id, confirm)
         if version == self.seen:
             return
         with self.lock:
             self._read_on()
             self.seen = version
+
+    def read_on(self) -> None:
+        """Apply what others appended, where there surely is something: a look at the version first would be one round trip more."""
+        with self.lock:
+            self._read_on()
 
     def _read_on(self) -> None:
         seq = self.state.seq
@@ -207,7 +198,8 @@ class Replica:
                     self.touches.keys.move_to_end(fact["k"])
         if not self._waiters:
             return _NOBODY
-        return [woken for fact in entry.facts for woken in self._woken_by(fact, cause)]
+        woken = [woken for fact in entry.facts for woken in self._woken_by(fact, cause)]
+        return woken if self._settings.ended_at_ms is None else woken + self._settled_waiters()
 
     def _woken_by(self, fact: Fact, cause: BaseException | None) -> list[tuple[Waiter, Any]]:
         """Return who waits for what this fact settles, with the outcome: the value as of this entry, never an older one."""
@@ -227,6 +219,12 @@ class Replica:
             return []
         return [(waiter, outcome) for waiter in self._waiters.pop(key)]
 
+    def wake_all(self) -> None:
+        """Let everybody who waits look again."""
+        with self.lock:
+            woken = self._settled_waiters()
+        _wake(woken)
+
     def _settled_waiters(self) -> list[tuple[Waiter, Any]]:
         return [(waiter, Miss()) for key in list(self._waiters) for waiter in self._waiters.pop(key)]
 
@@ -241,12 +239,14 @@ class Replica:
         blobs: Mapping[bytes, bytes] | None = None,
         cause: BaseException | None = None,
         answer_type: Any = None,
+        asked: Fact | None = None,
         over: bool = False,
     ) -> Any:
         """Return decide's answer once its facts are durable: the only way anything changes.
 
         blobs: the large values the facts name. cause: the exception handed to this process's waiters with a rejection.
-        answer_type: what a retried request_id's answer is converted to. over: also where the session has ended.
+        answer_type: what a retried request_id's answer is converted to. asked: what a fact of its entry says if it was the same
+        request. over: also where the session has ended.
         Raises what decide raises; Busy, Unavailable.
         """
         with self.journal.write_lock(self.id, limits.LOCK_WAIT_S) as waited, self.lock:
@@ -254,7 +254,7 @@ class Replica:
                 self.catch_up()  # whoever held the lock has most likely written: decide on that, not on a conflict
             for _ in range(limits.TURN_ATTEMPTS):
                 if request_id is not None and request_id in self.state.requests:
-                    return self._answer_again(self.state.requests[request_id], answer_type)
+                    return self._answer_again(self.state.requests[request_id], answer_type, asked)
                 now_ms = self.now_ms()
                 try:
                     if not self.plain and not over:
@@ -268,13 +268,21 @@ class Replica:
                     if self._is_behind():
                         continue
                     return answer
+                if not self.state.exists and not self._may_begin(now_ms):
+                    self._leave()
+                    self._refuse_if_over(now_ms)
                 facts, touched = self._with_chores(facts, now_ms)
                 entry = Entry(self.state.seq + 1, self.state.hash, now_ms, request_id, actor, facts, answer if request_id else None)
                 record = encode_entry(entry)
                 seen, self.seen = self.seen, None  # until it is applied, nobody may take RAM for the journal
-                conflict = self.journal.append(self.id, self.state.seq, self.state.hash, [record], blobs or {})
+                try:
+                    conflict = self.journal.append(self.id, self.state.seq, self.state.hash, [record], blobs or {})
+                except Unavailable:
+                    self.seen = seen  # reads go on while the store lets them: the version moves where it was written after all
+                    raise
                 if conflict is None:
                     break
+                self.done["conflicts"] += 1
                 if conflict.missing:  # even where it is byte for byte this entry, it is another writer's: two may claim in one ms
                     self._follow(conflict.missing)
                 else:
@@ -282,18 +290,32 @@ class Replica:
             else:
                 raise Busy(f"session {self.name!r}: {limits.TURN_ATTEMPTS} other writers were first", hint="try again")
             self._wrote = True
+            self.done["turns"] += 1
             woken = self._apply(entry, record, cause)
             self.seen = seen
             if touched:
-                self.touches, self._touched_at = Touches(self.touches.last_used_ms), self.monotonic()
+                self._drop_touches()
+                self._touched_at = self.monotonic()
         if woken:
             _wake(woken)
         if self.state.seq >= self._check_at:
             self._compact_if_due()
         return answer
 
+    def _may_begin(self, now_ms: int) -> bool:
+        """Return whether this is the life that is to begin. Since it was opened the one before may have been restored or purged."""
+        number, latest = incarnation_number(self.id), latest_number(self.journal, self.name)
+        if latest != number - 1:
+            return latest == number  # another process began it: the append will say so
+        return not latest or load_state(self.journal, incarnation_id(self.name, latest)).is_over(now_ms)
+
+    def _leave(self) -> None:
+        """The session goes on in another life: what would be written to this one would be read by nobody."""
+        self._dropped = True
+        self._settings_changed()
+
     def _refuse_if_over(self, now_ms: int) -> None:
-        if self.state.exists and self.state.is_over(now_ms, self.touches.last_used_ms):
+        if self._dropped or (self.state.exists and self.state.is_over(now_ms, self.touches.last_used_ms)):
             raise Refused(
                 f"session {self.name!r} has ended",
                 code="session_ended",
@@ -315,18 +337,20 @@ class Replica:
             return [touch, *chores, *facts], True  # first: what these facts put was used later
         return [*chores, *facts] if chores else facts, False
 
-    def _answer_again(self, seq: int, answer_type: Any) -> Any:
-        """Return what the request was answered the first time."""
+    def _answer_again(self, seq: int, answer_type: Any, asked: Fact | None) -> Any:
+        """Return what the request was answered the first time. Raises Refused `request_id_reused` where it was another request."""
         records = self.journal.read(self.id, seq - 1, 1)
-        if records and records[0].seq == seq:
-            answer = decode_entry(records[0]).result
+        if not records or records[0].seq != seq:
+            return AlreadyApplied(seq)
+        entry = decode_entry(records[0])
+        if entry.result is None and answer_type is not None:
+            return AlreadyApplied(seq)  # what was answered said what was erased since
+        if asked is None or any(_says(fact, asked) for fact in entry.facts):
             try:
-                return answer if answer_type is None or answer is None else msgspec.convert(answer, answer_type)
-            except msgspec.ValidationError as error:
-                raise Refused(
-                    f"this request_id was used for something else, at entry {seq}", code="request_id_reused", hint="use a new one per request", seq=seq
-                ) from error
-        return AlreadyApplied(seq)
+                return entry.result if answer_type is None else msgspec.convert(entry.result, answer_type)
+            except msgspec.ValidationError:
+                pass
+        raise Refused(f"this request_id was used for something else, at entry {seq}", code="request_id_reused", hint="use a new one per request", seq=seq)
 
     def reload(self) -> None:
         """Discard RAM, large values too, and load what the journal holds."""
@@ -336,8 +360,13 @@ class Replica:
             self._reload()
 
     def _reload(self, after_conflict: bool = False) -> None:
-        before = self.state.seq, self.state.hash
-        self._install(*_load(self.journal, self.id))
+        old = self.state
+        before = old.seq, old.hash
+        found = load(self.journal, self.id)
+        self._install(*found)
+        # A journal that was dropped, or dropped and begun anew under the number of its first life.
+        if old.exists and (not self.state.exists or self.state.settings.created_at_ms != old.settings.created_at_ms):
+            self._leave()
         if after_conflict and self.state.exists and before == (self.state.seq, self.state.hash):
             raise JournalCorrupt(
                 f"session {self.id!r}: entry {self.state.seq}, which its snapshot ends with, is missing", seq=self.state.seq, hint="run `pinfold doctor`"
@@ -370,11 +399,23 @@ class Replica:
         ttl_ms = self.state.settings.ttl_ms
         return limits.TOUCH_INTERVAL_S if ttl_ms is None else min(limits.TOUCH_INTERVAL_S, ttl_ms / 3000)
 
+    def _drop_touches(self) -> None:
+        """Begin touches anew, once they are journaled or nobody relies on them."""
+        self.done.update(self.touches.counts)
+        self.touches = Touches(self.touches.last_used_ms)
+
+    def tally(self) -> Counter[str]:
+        """Return what this process did with the session, as `done`, touches that it still holds included."""
+        return self.done + Counter(self.touches.counts)
+
     def flush_touches(self) -> None:
         """Journal what was touched, best effort: a read-only or busy store is no error here."""
         self._timer = None
-        if self.state.exists and (touch := self.touches.fact()) is not None:
-            self.touches = Touches(self.touches.last_used_ms)
+        with self.lock:  # once, whoever else is at it
+            touch = self.touches.fact() if self.state.exists else None
+            if touch is not None:
+                self._drop_touches()
+        if touch is not None:
             try:
                 self.turn(lambda state, now_ms: ([touch], None))
             except PinfoldError:
@@ -409,7 +450,7 @@ class Replica:
                     return
             try:
                 if self.journal.wait(self.id, self.state.seq, 0.5):
-                    self.catch_up()
+                    self.read_on()
             except PinfoldError:
                 time.sleep(0.05)  # the waiters have time limits of their own; a store that comes back is followed again
 
@@ -470,12 +511,21 @@ class Replica:
         with self.lock:
             self._snapshot_seq, self._snapshot_bytes, self._tail_bytes = seq, size, 0
 
-    def close(self) -> None:
-        """Journal touches where somebody relies on them, and compact where that is due."""
-        if self._timer is not None:
-            self._timer.cancel()
+    def settle(self) -> None:
+        """Leave a session as a command does that ends: touches are journaled where somebody relies on them, else gone."""
+        if self.touches.fact() is None:
+            return
         if not self.plain or self.background:
             self.flush_touches()
+        else:
+            with self.lock:
+                self._drop_touches()
+
+    def close(self) -> None:
+        """Journal touches where somebody relies on them, and compact where that is due. The replica can be used on."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.settle()
         if self.recall is not None:
             self.recall.close()
         if (self._snapshot_due() or self._snapshot_due_at_close()) and self._compacting.acquire(timeout=limits.LOCK_WAIT_S):
@@ -492,236 +542,21 @@ class Replica:
 _NOBODY: list[tuple[Waiter, Any]] = []
 
 
+def _says(fact: Fact, asked: Fact) -> bool:
+    """Return whether a fact says what was asked for. Of a value that was erased only the key can be told."""
+    return all(name in fact and fact[name] == value for name, value in asked.items()) or ("erased" in fact and fact.get("k") == asked.get("k"))
+
+
 def _wake(woken: list[tuple[Waiter, Any]]) -> None:
     for waiter, outcome in woken:
         waiter.deliver(outcome)
 
 
-# --- loading and compacting: functions over a journal ------------------------------------------------------------
-
-
-def _load(journal: Journal, journal_id: str) -> tuple[SessionState, int, int, int]:
-    """Return (state, snapshot seq, snapshot bytes, tail bytes): the newest readable snapshot and all entries after it.
-
-    A damaged snapshot falls back to the one before. Never an empty start over a non-empty store: raises JournalCorrupt.
-    """
-    with Bulk():
-        return _fold(journal, journal_id)
-
-
-def _fold(journal: Journal, journal_id: str) -> tuple[SessionState, int, int, int]:
-    problem: JournalCorrupt | None = None
-    for _ in range(3):  # a compaction may trim between the two reads
-        for limit in (1, None):  # the others are read only where the newest is damaged, or does not fit
-            snapshots = journal.load_snapshots(journal_id, limit)
-            for snapshot in snapshots:
-                try:
-                    return _loaded(journal, journal_id, decode_snapshot(snapshot.verified()), len(snapshot.body))
-                except JournalCorrupt as error:
-                    problem = error
-            if not snapshots:
-                break
-        try:
-            found = _loaded(journal, journal_id, SessionState(), 0)
-        except JournalCorrupt as error:
-            problem = problem or error
-        else:
-            if problem is None or found[0].exists:
-                return found
-    assert problem is not None
-    raise problem
-
-
-def _loaded(journal: Journal, journal_id: str, state: SessionState, snapshot_bytes: int) -> tuple[SessionState, int, int, int]:
-    """Return state moved on by all entries after it, as `_load`. Raises JournalCorrupt where they do not follow."""
-    snapshot_seq, tail_bytes = state.seq, 0
-    records = journal.read(journal_id, max(0, state.seq - 1))
-    if state.exists and records and records[0].seq == state.seq:
-        if records[0].hash != state.hash:
-            raise JournalCorrupt(f"session {journal_id!r}: the snapshot at {state.seq} is of another history", seq=state.seq, hint="run `pinfold doctor`")
-        records = records[1:]
-    if records and records[0].seq != state.seq + 1:
-        raise JournalCorrupt(
-            f"session {journal_id!r}: entries {state.seq + 1} to {records[0].seq - 1} are missing", seq=state.seq + 1, hint="run `pinfold doctor`"
-        )
-    for record in records:
-        apply(state, decode_entry(record), record.hash)
-        tail_bytes += len(record.body)
-    return state, snapshot_seq, snapshot_bytes, tail_bytes
-
-
-def load_state(journal: Journal, journal_id: str) -> SessionState:
-    """Return a session's state as its journal tells it. Raises JournalCorrupt, NewerFormat."""
-    return _load(journal, journal_id)[0]
-
-
-def compact(journal: Journal, journal_id: str, *, thorough: bool = True) -> tuple[int, int]:
-    """Save a snapshot of what the store holds, then apply retention. Return (its seq, its bytes).
-
-    The snapshot before this one and its tail stay, so that a torn snapshot costs nothing. thorough: look for replaced
-    large values even where few bytes are at stake.
-    """
-    state = load_state(journal, journal_id)
-    newest = journal.load_snapshots(journal_id, 1)
-    body = encode_snapshot(state)
-    if state.exists and (not newest or newest[0].seq < state.seq or (newest[0].seq == state.seq and newest[0].body != body)):
-        with journal.write_lock(journal_id, limits.LOCK_WAIT_S):
-            last = journal.read(journal_id, state.seq - 1, 1)
-            if last and last[0].hash == state.hash:  # nothing was erased meanwhile
-                journal.save_snapshot(journal_id, Snapshot(state.seq, hash_of(body), body, blob_names(state)))
-    info = journal.info(journal_id)
-    if info is not None:
-        replaced_bytes = info.blob_bytes - state.silo.blob_bytes
-        look_for_blobs = replaced_bytes > limits.REPLACED_VALUES_BYTES // limits.TRIM_SHARE or (thorough and replaced_bytes > 0)
-        try:
-            _retain(journal, info, look_for_blobs)
-        except _Moved:
-            pass  # another process is at it
-    journal.collect_blobs(journal.now_ms() - limits.BLOB_GRACE_S * 1000)
-    return state.seq, len(body)
-
-
-def blob_names(state: SessionState) -> list[bytes]:
-    """Return the SHA-256 of every large value a state names."""
-    return [blob.sha256 for blob in blobs_in(state)]
-
-
-class _Moved(Exception):
-    """The history changed while it was read."""
-
-
-def _retain(journal: Journal, info: SessionInfo, look_for_blobs: bool) -> None:
-    """Drop history and replaced large values past their retention; what remains can still be replayed, from a base snapshot."""
-    kept = journal.load_snapshots(info.name)
-    first = journal.read(info.name, 0, 1)
-    if len(kept) < 2 or not first or not all(_is_whole(snapshot) for snapshot in kept[:2]):
-        return
-    safe, now_ms = kept[1].seq, journal.now_ms()
-    up_to = _horizon(journal, info, first[0], safe, now_ms)
-    start = _oldest(kept, first[0].seq)
-    released: frozenset[bytes] = frozenset()
-    if start is not None and (look_for_blobs or (up_to and info.blob_bytes)):
-        released = _replaced(journal, info.name, start, safe, now_ms)
-    if not up_to and not released:
-        return
-    base = last = None
-    if up_to and start is not None:
-        last, base = _base(journal, info.name, start, up_to, released)
-    with journal.write_lock(info.name, limits.LOCK_WAIT_S):
-        # What was erased meanwhile must not come back with a snapshot made before.
-        now_there = journal.read(info.name, last.seq - 1, 1) if last is not None else []
-        if now_there[:1] == ([last] if last is not None else []) and _marks(journal.load_snapshots(info.name)) == _marks(kept):
-            journal.trim(info.name, up_to, safe, only=list(released), base=base)
-            journal.collect_blobs(now_ms + 1, only=list(released))  # an entry named them until now: none is still to come
-
-
-def _marks(snapshots: list[Snapshot]) -> list[tuple[int, bytes]]:
-    return [(snapshot.seq, snapshot.hash) for snapshot in snapshots]
-
-
-def _base(journal: Journal, journal_id: str, start: SessionState, up_to: int, released: frozenset[bytes]) -> tuple[Record | None, Snapshot]:
-    """Return (the record it ends with, snapshot) of start moved on to up_to. start is changed."""
-    last = None
-    for record in _records(journal, journal_id, start.seq) if start.seq < up_to else ():
-        apply(start, decode_entry(record), record.hash)
-        if record.seq == up_to:
-            last = record
-            break
-    body = encode_snapshot(start)
-    return last, Snapshot(start.seq, hash_of(body), body, [name for name in blob_names(start) if name not in released])
-
-
-def _is_whole(snapshot: Snapshot) -> bool:
-    return hash_of(snapshot.body) == snapshot.hash
-
-
-def _oldest(kept: list[Snapshot], first: int) -> SessionState | None:
-    """Return the state that the retained entries, from first on, are replayed from; None where it is lost."""
-    for snapshot in kept:
-        if snapshot.seq <= first and _is_whole(snapshot):
-            return decode_snapshot(snapshot.verified())
-    return SessionState() if first == 1 else None
-
-
-def _records(journal: Journal, journal_id: str, after: int) -> Iterator[Record]:
-    """Yield the records after a seq, a part at a time. Raises _Moved where they no longer follow: somebody trimmed."""
-    while records := journal.read(journal_id, after, 512):
-        if records[0].seq != after + 1:
-            raise _Moved
-        yield from records
-        after = records[-1].seq
-
-
-def _horizon(journal: Journal, info: SessionInfo, first: Record, safe: int, now_ms: int) -> int:
-    """Return the last entry that is to go, 0 where too few would: never past safe, nor the whole of a journal.
-
-    An entry goes when it is older than HISTORY_S, or when what follows it already fills HISTORY_BYTES.
-    """
-    before_ms = now_ms - limits.HISTORY_S * 1000
-    excess_bytes = info.entry_bytes - limits.HISTORY_BYTES
-    is_late = decode_entry(first).at_ms <= before_ms - limits.TRIM_SLACK_S * 1000
-    up_to = 0
-    if is_late or excess_bytes >= limits.HISTORY_BYTES // limits.TRIM_SHARE:
-        for record in _records(journal, info.name, first.seq - 1):
-            if record.seq > safe or record.seq >= info.last_seq or (excess_bytes <= 0 and decode_entry(record).at_ms > before_ms):
-                break
-            up_to = record.seq
-            excess_bytes -= len(record.body)
-    return up_to
-
-
-def _replaced(journal: Journal, journal_id: str, start: SessionState, safe: int, now_ms: int) -> frozenset[bytes]:
-    """Return the large values that were replaced or dropped longer than REPLACED_VALUES_S ago, or before the latest
-    REPLACED_VALUES_BYTES of such: never one that the state at safe or later names."""
-    trail = _BlobTrail(start)
-    for record in _records(journal, journal_id, start.seq):
-        entry = decode_entry(record)
-        for fact in entry.facts:
-            trail.follow(fact, entry)
-    before_ms = now_ms - limits.REPLACED_VALUES_S * 1000
-    left_bytes = limits.REPLACED_VALUES_BYTES
-    found = set()
-    for name, (seq, at_ms) in sorted(trail.replaced.items(), key=lambda item: -item[1][0]):
-        left_bytes -= trail.sizes[name]
-        if seq <= safe and (at_ms <= before_ms or left_bytes < 0):
-            found.add(name)
-    return frozenset(found)
-
-
-class _BlobTrail:
-    """Which large values a history named, and the (seq, at_ms) since which nobody names them any more."""
-
-    def __init__(self, start: SessionState) -> None:
-        self.sizes: dict[bytes, int] = {}
-        self.replaced: dict[bytes, tuple[int, int]] = {}
-        self._held: dict[tuple[str, str], bytes] = {}
-        self._holders: Counter[bytes] = Counter()
-        for key, slot in start.silo.slots.items():
-            self._hold("slot", key, slot.value)
-        for key, promise in start.promises.by_key.items():
-            self._hold("promise", key, promise.payload)
-
-    def _hold(self, family: str, key: str, value: Stored | None) -> None:
-        if isinstance(value, Blob):
-            self._held[family, key] = value.sha256
-            self._holders[value.sha256] += 1
-            self.sizes[value.sha256] = value.size
-            self.replaced.pop(value.sha256, None)
-
-    def follow(self, fact: Fact, entry: Entry) -> None:
-        family, _, what = fact["f"].partition(".")
-        if family not in ("slot", "promise"):
-            return
-        name = self._held.pop((family, fact["k"]), None)
-        if name is not None:
-            self._holders[name] -= 1
-            if not self._holders[name]:
-                self.replaced[name] = entry.seq, entry.at_ms
-        if what == "put":
-            self._hold(family, fact["k"], value_of(fact))
-
-
 # --- the engine of one store -------------------------------------------------------------------------------------
+
+
+_OPENING = 16
+"""Locks that stand for the names of sessions while one is opened."""
 
 
 class Engine:
@@ -730,6 +565,9 @@ class Engine:
     background=False starts no threads: a simulation or a one-shot command drives everything itself.
     """
 
+    replica_type: type[Replica] = Replica
+    """What replicas are made of: measured ones where `telemetry` says so."""
+
     def __init__(self, journal: Journal, monotonic: Callable[[], float] = time.monotonic, *, background: bool = True) -> None:
         self.journal = journal
         self.background = background
@@ -737,7 +575,11 @@ class Engine:
         """What recall embeds with: a name, or an embedder once one was opened."""
         self._monotonic = monotonic
         self._lock = threading.Lock()
+        self._opening = [threading.Lock() for _ in range(_OPENING)]
         self._replicas: dict[str, Replica] = {}
+        self._let_go: MutableMapping[str, Replica] = {}
+        """Replicas that only somebody's handle still keeps: a session has one in a process, however it was come by."""
+        self._tally_of_gone: Counter[str] = Counter()
         self.renewer = Renewer()
         _engines.add(self)
 
@@ -746,33 +588,72 @@ class Engine:
         replica = self._replicas.get(name)
         if replica is not None:
             replica.catch_up()
-            if not replica.is_over():
+            if replica.state.exists and not replica.is_over():
+                replica.opened_at = self._monotonic()
                 return replica
-        with self._lock:
-            replica = self._replicas.get(name)
-            if replica is None or replica.is_over():
-                replica = self._replicas[name] = self._latest(name)
-            return replica
+        surplus: list[Replica] = []
+        with self._opening[hash(name) % _OPENING]:  # a large session holds up few others
+            replica = self._replicas.get(name) or self._let_go.get(name)
+            if replica is None or replica.is_over() or latest_number(self.journal, name) > incarnation_number(replica.id):
+                if replica is not None:
+                    self._retire(replica)
+                    replica._drop_touches()
+                replica = self._latest(name)
+            replica.opened_at = self._monotonic()
+            with self._lock:
+                self._replicas[name] = replica
+                if len(self._replicas) > limits.SESSIONS_IN_RAM:
+                    surplus = self._surplus()
+        for gone in surplus:
+            gone.close()  # it may write: nobody waits for it
+        return replica
+
+    def _surplus(self) -> list[Replica]:
+        """Let go of the tenth of the replicas that were longest not asked for. Whoever holds one goes on using it."""
+        if not self._let_go:
+            from weakref import WeakValueDictionary
+
+            self._let_go = WeakValueDictionary()
+        oldest = nsmallest(len(self._replicas) // 10 + 1, self._replicas.items(), key=lambda item: item[1].opened_at)
+        for name, replica in oldest:
+            del self._replicas[name]
+            self._let_go[name] = replica
+            self._retire(replica)
+        return [replica for _, replica in oldest]
+
+    def _retire(self, replica: Replica) -> None:
+        """Count what a replica did, and may still do, with the engine's own: it is not kept here any more."""
+        if replica.done is not self._tally_of_gone:
+            self._tally_of_gone.update(replica.done)
+            replica.done = self._tally_of_gone
 
     def _latest(self, name: str) -> Replica:
-        number = max((incarnation_number(journal_id) for journal_id in self.journal.incarnations(name)), default=1)
+        number = latest_number(self.journal, name) or 1
         replica = self.replica(name, number)
         return self.replica(name, number + 1) if replica.state.exists and replica.is_over() else replica
 
     def replica(self, name: str, number: int) -> Replica:
         """Return a new replica of one incarnation of a session."""
-        return Replica(self.journal, name, incarnation_id(name, number), self._monotonic, self.background)
+        return self.replica_type(self.journal, name, incarnation_id(name, number), self._monotonic, self.background)
 
     def forget(self, name: str) -> None:
         """Let the next `open` look at the journal anew."""
+        with self._opening[hash(name) % _OPENING], self._lock:
+            self._let_go.pop(name, None)
+            gone = self._replicas.pop(name, None)
+        if gone is not None:
+            self._retire(gone)
+            gone._drop_touches()
+
+    def tally(self) -> Counter[str]:
+        """Return what this process did with all sessions: turns, conflicts, hits, misses, joined, avoided."""
         with self._lock:
-            self._replicas.pop(name, None)
+            return sum((replica.tally() for replica in self._replicas.values()), self._tally_of_gone)
 
     def copy(self, name: str, number: int, target: str) -> Replica:
         """Return a replica of target after copying a session's journal to it, as its next incarnation."""
         source = incarnation_id(name, number)
-        numbers = [incarnation_number(journal_id) for journal_id in self.journal.incarnations(target)]
-        copied = incarnation_id(target, max(numbers, default=0) + 1)
+        copied = incarnation_id(target, latest_number(self.journal, target) + 1)
         with self.journal.write_lock(source, limits.LOCK_WAIT_S):  # nothing is erased between the look and the copy
             state = load_state(self.journal, source)
             last = self.journal.read(source, state.seq - 1, 1)
@@ -785,16 +666,20 @@ class Engine:
 
     def close(self) -> None:
         self.renewer.close()
-        for replica in list(self._replicas.values()):
+        replicas = [*self._replicas.values(), *self._let_go.values()]
+        for replica in replicas:
             replica.close()
         self._replicas.clear()
         self.journal.close()
+        for replica in replicas:
+            replica.wake_all()  # they look again, and are told that the store was closed
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()
+        self._opening = [threading.Lock() for _ in range(_OPENING)]
         self.journal.after_fork()
         self.renewer = Renewer()
-        for replica in self._replicas.values():
+        for replica in [*self._replicas.values(), *self._let_go.values()]:
             replica.after_fork()
 
 
@@ -803,79 +688,27 @@ def incarnation_id(name: str, number: int) -> str:
     return name if number == 1 else f"{name}@{number}"
 
 
+def latest_number(journal: Journal, name: str) -> int:
+    """Return which life of a session is the last that has a journal, 0 where none has."""
+    return max((incarnation_number(journal_id) for journal_id in journal.incarnations(name)), default=0)
+
+
 def incarnation_number(journal_id: str) -> int:
     """Return which life of its session a journal is."""
     _, _, number = journal_id.partition("@")
     return int(number) if number.isdigit() else 1
 
 
-class Renewer:
-    """Keeps claims alive while their work runs: one thread, asleep until the first claim that lives long enough to need it."""
-
-    def __init__(self) -> None:
-        self._due: dict[object, tuple[float, float, Callable[[], Any]]] = {}
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._wakes_at = 0.0
-
-    def add(self, every_s: float, renew: Callable[[], Any]) -> object:
-        """Call renew every every_s seconds until `remove`; a refusal ends it (the owner learns at fulfil)."""
-        ticket, due = object(), time.monotonic() + every_s
-        with self._changed:
-            self._due[ticket] = (due, every_s, renew)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="pinfold-renew", daemon=True)
-                self._wakes_at = 0.0
-                self._thread.start()
-            elif due < self._wakes_at:  # most claims are settled long before: do not wake the thread for each
-                self._changed.notify()
-        return ticket
-
-    def remove(self, ticket: object) -> None:
-        with self._changed:
-            self._due.pop(ticket, None)
-
-    def close(self) -> None:
-        with self._changed:
-            self._due.clear()
-            self._changed.notify()
-
-    def _run(self) -> None:
-        while ready := self._next():
-            for ticket, every_s, renew in ready:
-                try:
-                    renew()
-                except Unavailable:
-                    every_s = min(every_s, 1.0)  # the lease still runs: try again before it ends
-                except PinfoldError:
-                    self.remove(ticket)
-                with self._changed:
-                    if ticket in self._due:
-                        self._due[ticket] = (time.monotonic() + every_s, every_s, renew)
-
-    def _next(self) -> list[tuple[object, float, Callable[[], Any]]]:
-        """Return what is due, waiting for it; empty when nothing was left for a second, and the thread may go."""
-        with self._changed:
-            while True:
-                idle = not self._due
-                now = time.monotonic()
-                self._wakes_at = min((due[0] for due in self._due.values()), default=now + 1.0)
-                if self._wakes_at > now:
-                    self._changed.wait(self._wakes_at - now)
-                now = time.monotonic()
-                ready = [(ticket, every_s, renew) for ticket, (due, every_s, renew) in self._due.items() if due <= now]
-                if ready:
-                    return ready
-                if idle and not self._due:
-                    self._thread = None
-                    return []
-
-
 _engines: WeakSet[Engine] = WeakSet()
 
 
+def engines() -> list[Engine]:
+    """Return the engines of this process."""
+    return list(_engines)
+
+
 def _after_fork() -> None:
-    for engine in list(_engines):
+    for engine in engines():
         engine.after_fork()
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from pinfold.errors import JournalCorrupt, NewerFormat
+from pinfold.errors import JournalCorrupt, NewerFormat, Refused
 
 try:
     from _blake2 import blake2b  # hashlib would load OpenSSL, a tenth of the start of `pinfold peek`
@@ -70,8 +70,12 @@ def hash_of(body: bytes) -> bytes:
 
 
 def encode_entry(entry: Entry) -> Record:
-    """Return the record of an entry: one format byte, then MessagePack."""
-    body = _PREFIX + _encoder.encode(entry)
+    """Return the record of an entry: one format byte, then MessagePack. Raises Refused `bad_text` for what UTF-8 cannot hold."""
+    try:
+        body = _PREFIX + _encoder.encode(entry)
+    except UnicodeEncodeError as error:
+        hint = "a value may hold it, as JSON; a name, a reason or an id may not"
+        raise Refused("a text with half of a surrogate pair cannot be stored", code="bad_text", hint=hint) from error
     return Record(entry.seq, hash_of(body), body)
 
 

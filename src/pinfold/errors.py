@@ -16,7 +16,9 @@ A miss is a value, never an exception.
 
 from __future__ import annotations
 
-from typing import Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing is more than a command loads that is handed to a running server
+    from typing import Any
 
 
 class PinfoldError(Exception):

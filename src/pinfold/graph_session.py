@@ -7,14 +7,15 @@ What reads and writes lines is imported where it is used: a peek on the command 
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from pinfold import limits
 from pinfold.entry import Fact
-from pinfold.errors import Refused
+from pinfold.errors import DocumentRefused, Refused
 from pinfold.state.graph import Graph
 from pinfold.state.housekeep import HOUSEKEEPING, decide_prune, find_rows
 from pinfold.state.inputs import Input
@@ -25,9 +26,13 @@ if TYPE_CHECKING:
     from pinfold.dialect.parse import Batch
     from pinfold.engine import Replica
     from pinfold.history import Blame, Past
+    from pinfold.ingest.job import Ingested
     from pinfold.recall import pinmap, read
     from pinfold.recall import walk as walks
     from pinfold.state.mutate import Mutated
+
+
+Rows = TypeVar("Rows", "read.Got", "read.Found")
 
 
 class View(msgspec.Struct, frozen=True):
@@ -94,6 +99,7 @@ class GraphReads:
         only what changed since comes back. counter: "est", or "o200k" for exact tokens (extra `tokens`).
         Raises Refused `not_found`, `budget_too_small`, `no_anchor`, `stale_cursor`.
         """
+        from pinfold.dialect.format import format_stale
         from pinfold.recall import pinmap
         from pinfold.recall.tokens import counter_of
 
@@ -104,8 +110,9 @@ class GraphReads:
         if not anchors:
             raise Refused("a pin map needs an anchor", code="no_anchor", hint="name the ids you are working on, or search for them")
         count = counter_of(counter)
+        along, wanted = names_of(relations, "relations"), names_of(kinds, "kinds")
 
-        def shown(notes: Mapping[str, str]) -> pinmap.PinMap:
+        def shown(notes: Mapping[str, str] | None) -> pinmap.PinMap:
             with self._replica.lock:
                 view = self._view()
                 return pinmap.pin_map(
@@ -116,8 +123,8 @@ class GraphReads:
                     depth=depth,
                     budget_tokens=budget_tokens,
                     max_rows=max_rows,
-                    relations=relations,
-                    kinds=kinds,
+                    relations=along,
+                    kinds=wanted,
                     direction=direction,
                     cursor=cursor,
                     since=since,
@@ -128,13 +135,30 @@ class GraphReads:
                     notes=notes,
                 )
 
-        found = shown({})
-        notes = self._notes(found.ids)  # files are looked at for it, so not under the lock
-        return shown(notes) if notes else found
+        found = shown({} if self._replica.state.inputs.given else None)
+        because = self._because_of(found.ids)  # files are looked at for it, so not under the lock
+        return shown({id: format_stale(id, words) for id, words in because.items()}) if because else found
 
-    def _notes(self, ids: Iterable[str]) -> dict[str, str]:
-        """Return what is to be said beside rows of a pin map, as comment lines by id. What was once is not stale."""
+    def _because_of(self, ids: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Return why rows are stale, in words, for those of these that are. What was once is not stale."""
         return {}
+
+    def _judged(self, found: Rows) -> Rows:
+        """Return rows with why they are stale."""
+        if not self._replica.state.inputs.given or not (because := self._because_of([item.id for item in found.items])):
+            return found
+        items = [replace(item, because=because[item.id]) if item.id in because else item for item in found.items]
+        return replace(found, items=items)
+
+    def _told(self, text: str, ids: Iterable[str]) -> str:
+        """Return a read's text with a line, before its footer, for each of these rows that is stale."""
+        because = self._because_of(ids) if self._replica.state.inputs.given else {}
+        if not because:
+            return text
+        from pinfold.dialect.format import stale_lines
+
+        *lines, footer = text.split("\n")
+        return "\n".join([*lines, *stale_lines(because), footer])
 
     def _anchors_for(self, query: str) -> list[str]:
         """Return the rows to begin at for a query, best first."""
@@ -167,9 +191,11 @@ class GraphReads:
         """Return the edges within depth of an anchor, in path order; clips declared. Raises Refused `not_found`."""
         from pinfold.recall import walk as walks
 
+        along = names_of(relations, "relations")
         with self._replica.lock:
             view = self._view()
-            return walks.walk(view.graph, anchor, depth=depth, relations=relations, direction=direction, max_rows=max_rows, now_ms=view.now_ms)
+            found = walks.walk(view.graph, anchor, depth=depth, relations=along, direction=direction, max_rows=max_rows, now_ms=view.now_ms)
+        return replace(found, text=self._told(found.text, [*found.nodes, *(hop.edge for hop in found.hops)]))
 
     def neighbors(
         self,
@@ -184,27 +210,31 @@ class GraphReads:
         """Return the nodes within depth of an anchor, nearest first, and the edges that lead to them."""
         from pinfold.recall import walk as walks
 
+        along = names_of(relations, "relations")
         with self._replica.lock:
             view = self._view()
-            return walks.neighbors(
+            found = walks.neighbors(
                 view.graph,
                 anchor,
                 depth=depth,
-                relations=relations,
+                relations=along,
                 direction=direction,
                 max_rows=max_rows,
                 now_ms=view.now_ms,
                 schema=view.schema,
                 with_anchor=with_anchor,
             )
+        return replace(found, text=self._told(found.text, [*((anchor,) if with_anchor else ()), *(id for _, id in found.nodes), *found.edges]))
 
     def path(self, start: str, end: str, *, direction: str = "out", relations: Collection[str] | None = None, weight: str | None = None) -> walks.Path:
         """Return a shortest path; weight names the edge field that holds a step's cost. Raises Refused `not_found`, `bad_weight`."""
         from pinfold.recall import walk as walks
 
+        along = names_of(relations, "relations")
         with self._replica.lock:
             view = self._view()
-            return walks.path(view.graph, start, end, direction=direction, relations=relations, weight=weight, now_ms=view.now_ms, schema=view.schema)
+            found = walks.path(view.graph, start, end, direction=direction, relations=along, weight=weight, now_ms=view.now_ms, schema=view.schema)
+        return replace(found, text=self._told(found.text, [*found.nodes, *found.edges]))
 
     def get(self, *ids: str) -> read.Got:
         """Return the rows of these ids as they read, and which are missing, with ids near them."""
@@ -212,7 +242,8 @@ class GraphReads:
 
         with self._replica.lock:
             view = self._view()
-            return read.get(view.graph, ids, now_ms=view.now_ms, schema=view.schema)
+            found = read.get(view.graph, ids, now_ms=view.now_ms, schema=view.schema)
+        return self._judged(found)
 
     def find(
         self,
@@ -237,7 +268,7 @@ class GraphReads:
 
         with self._replica.lock:
             view = self._view()
-            return read.find(
+            found = read.find(
                 view.graph,
                 now_ms=view.now_ms,
                 schema=view.schema,
@@ -252,6 +283,7 @@ class GraphReads:
                 since=since,
                 until=until,
             )
+        return self._judged(found)
 
     def schema(self) -> list[str]:
         """Return the SCHEMA lines of the session; empty where nothing was declared."""
@@ -316,12 +348,12 @@ class GraphSession(GraphReads):
         """Do a document that only patches and drops: ~ and - lines; legacy pipe rows too. As `mutate`."""
         return self._write(text, "update", if_seq, dry_run, allow_new_relation, request_id)
 
-    def delete(self, *ids: str, dry_run: bool = False) -> Changed:
+    def delete(self, *ids: str, dry_run: bool = False, request_id: str | None = None) -> Changed:
         """Drop these rows, nodes with their edges. Raises DocumentRefused `not_found` and then drops none."""
         from pinfold.dialect.parse import Batch, Op
 
-        ops = [Op("-", "row", place, f"- {id}", id=id) for place, id in enumerate(ids, 1)]
-        return self._change(Batch(ops, [], {}, [], len(ops)), "mutate", None, dry_run, False, None)
+        ops = [Op("-", "row", place, f"- {id}", id=id) for place, id in enumerate(dict.fromkeys(ids), 1)]
+        return self._change(Batch(ops, [], {}, [], len(ops)), "mutate", None, dry_run, False, request_id)
 
     def _write(
         self,
@@ -364,6 +396,30 @@ class GraphSession(GraphReads):
 
         answer: Changed = self._turn(decide, request_id=request_id, answer_type=Changed)
         return answer
+
+    def ingest(
+        self,
+        kind: str,
+        path: str,
+        *,
+        root: str | None = None,
+        exclude: Sequence[str] = (),
+        languages: Sequence[str] = (),
+        max_rows: int = limits.INGEST_ROWS,
+        max_bytes: int = limits.INGEST_BYTES,
+        dry_run: bool = False,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> Ingested:
+        """Bring the pins of a source (code, sysml, ato, skills) up to what the files of a folder, or one file, say.
+
+        Locators begin at root: the repository's root, else the folder. exclude: patterns as in `.gitignore`. What you added to
+        pins stays; what hung on a pin that is gone is named. progress: called with what is done, how many of it, of how many.
+        Raises Refused `no_such_path`, `too_many_rows`, `too_many_bytes`, `schema_conflict`; ConfigurationError `missing_extra`.
+        """
+        from pinfold.ingest.job import Ingest
+
+        job = Ingest(self, kind, path, root=root, exclude=exclude, languages=languages, max_rows=max_rows, max_bytes=max_bytes, progress=progress)
+        return job.run(dry_run=dry_run)
 
     def housekeep(self, bucket: str = "recyclable", *, kind: str | None = None, apply: bool = False) -> Pruned:
         """Return the rows of a bucket (expired, orphans, stale, dangling, recyclable); with apply, drop those that may go.
@@ -413,16 +469,19 @@ class GraphSession(GraphReads):
     def undo(self, seq: int) -> Changed:
         """Take back what entry seq did to rows, as a new entry.
 
-        Raises Refused `undo_conflict` (ids) where later changes rest on it, `nothing_to_undo`, `history_gone`.
+        Raises Refused `undo_conflict` (ids) where later changes rest on it, `nothing_to_undo`, `forgotten`, `history_gone`.
         """
         from pinfold.history import Past
         from pinfold.recall import read
+        from pinfold.state.memory_rows import FORGOTTEN
         from pinfold.state.undo import decide_undo
 
         self._replica.catch_up()
         with self._replica.lock:
             past = Past(self._replica.journal, self._replica.id)
             entry = past.entry(seq)
+            if any(fact.get("why") == FORGOTTEN for fact in entry.facts):
+                raise Refused(f"entry {seq} forgot what it names", code="forgotten", hint="what was forgotten is written anew, not undone", seq=seq)
             before = past.at(seq - 1).graph if seq > 1 else Graph()
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], tuple[int, list[str]]]:
@@ -449,28 +508,51 @@ class GraphSession(GraphReads):
             row = walks.check_anchor(view.graph, id, view.now_ms)
             return blame(Past(self._replica.journal, self._replica.id), row)
 
-    def merge_from(self, fork: GraphSession, base: Graph) -> Changed:
-        """Bring what fork's graph changed since base into this one: all of it, or nothing and the conflicts."""
+    def merge_from(self, fork: GraphSession, forked_at: int) -> Changed:
+        """Bring what fork's graph changed since seq forked_at, or since it was merged last, into this one: all, or nothing and the conflicts."""
         from pinfold.dialect.parse import parse_document
-        from pinfold.history import merge_document
+        from pinfold.history import Past, merge_document
         from pinfold.state.mutate import decide_mutate
 
-        theirs = fork._replica
+        self._replica.catch_up()
+        fork._replica.catch_up()
+        with self._replica.lock:
+            last = _merged_of(self._replica.state, fork, forked_at)
+        with fork._replica.lock:  # a copy: a turn under another session's lock would meet one that goes the other way
+            theirs = Graph.load(fork._replica.state.graph.dump())
+            seq = fork._replica.state.seq
+        base = Past(fork._replica.journal, fork._replica.id).at(last["seq"] if last else forked_at).graph
+        known = last["ids"] if last else {}
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Changed]:
-            merged = merge_document(base, state.graph, theirs.state.graph)
-            if merged.conflicts:
-                return [], Changed(state.seq, {}, [], [], [], merged.conflicts)
-            batch = parse_document(merged.document)
-            facts, done = decide_mutate(state.graph, state.schema, batch, now_ms=now_ms, allow_new_relation=True)
+            if _merged_of(state, fork, forked_at) != last:
+                raise Refused("the fork is being merged by somebody else", code="conflict", hint="merge again: what is left is brought")
+            merged = merge_document(base, state.graph, theirs, known)
+            conflicts = merged.conflicts
+            if not conflicts:
+                batch = parse_document(merged.document)
+                try:
+                    facts, done = decide_mutate(state.graph, state.schema, batch, now_ms=now_ms, allow_new_relation=True)
+                except DocumentRefused as refused:  # by what is declared here
+                    lines = merged.document.split("\n")
+                    conflicts = [f"# conflict {lines[p.line - 1][:200]}: {p.code} {p.message}" for p in refused.problems]
+            if conflicts:
+                return [], Changed(state.seq, {}, [], [], [], conflicts)
             facts = _finished(state, facts, batch, done.minted, merged.document, now_ms)
             minted = {old: done.minted[label.removeprefix("NEW:")] for old, label in merged.renamed.items()}
+            if facts:
+                noted = {"from": forked_at, "seq": seq, "ids": {**known, **merged.joined, **minted}}
+                facts = [*facts, {"f": "session.put", "merged": {**state.settings.extra.get("merged", {}), fork._replica.id: noted}}]
             return facts, Changed(state.seq + 1 if facts else state.seq, minted, done.lines, done.dropped, done.warnings)
 
-        theirs.catch_up()
-        with theirs.lock:
-            answer: Changed = self._turn(decide)
+        answer: Changed = self._turn(decide)
         return answer
+
+
+def _merged_of(state: SessionState, fork: GraphSession, forked_at: int) -> dict[str, Any] | None:
+    """Return what a session holds of its last merge of a fork: the fork's seq, and its ids that are others here; None before the first."""
+    found: dict[str, Any] | None = state.settings.extra.get("merged", {}).get(fork._replica.id)
+    return found if found is not None and found["from"] == forked_at else None  # another fork may have had this name
 
 
 class SessionAt(GraphReads):
@@ -494,6 +576,16 @@ class SessionAt(GraphReads):
 
             without = {*without, *not_valid_at(state.graph, self._at_ms)}
         return View(state.graph, state.schema, self.seq, state.at_ms, without)
+
+
+def names_of(given: Any, argument: str) -> tuple[str, ...] | None:
+    """Return one name, or several, as a tuple; None for none. A text is one name, never its letters. Raises Refused `bad_argument`."""
+    if given is None:
+        return None
+    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
+    if not all(isinstance(name, str) for name in names):
+        raise Refused(f"{argument}={given!r} names nothing", code="bad_argument", hint="a name, or a list of names")
+    return names
 
 
 def _changed(seq: int, done: Mutated) -> Changed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -29,9 +29,12 @@ class Past:
 
     def at(self, seq: int) -> SessionState:
         """Return the state after entry seq; not to be changed or kept by the caller. Raises Refused `history_gone`."""
-        state = self._state
+        if seq < 0:
+            raise Refused(f"there is no entry {seq}", code="bad_seq", hint="`log` shows the entries there are", seq=seq)
+        state, self._state = self._state, None  # it is kept again once it is whole: an interrupt may fall anywhere in apply
         if state is None or state.seq > seq or not self._moved_on(state, seq):
-            state = self._state = self._replayed(seq)
+            state = self._replayed(seq)
+        self._state = state
         if state.seq != seq:
             raise Refused(f"there is no entry {seq}: the last is {state.seq}", code="bad_seq", hint="`log` shows the entries there are", seq=seq)
         return state
@@ -195,65 +198,99 @@ def _names_of(past: Past, id: str) -> set[str]:
 
 
 class Merge(msgspec.Struct, frozen=True):
-    """What a fork adds to ours: a document, or the conflicts in it as comment lines. renamed: ids minted on both sides."""
+    """What a fork adds to ours: a document, or the conflicts in it as comment lines.
+
+    renamed: ids of both sides, theirs by its label in the document. joined: their edges that are one with an edge here, by its id.
+    """
 
     document: str
     conflicts: list[str]
     renamed: dict[str, str]
+    joined: dict[str, str]
 
 
-def merge_document(base: Graph, ours: Graph, theirs: Graph) -> Merge:
+def merge_document(base: Graph, ours: Graph, theirs: Graph, known: Mapping[str, str]) -> Merge:
     """Return the document that brings what theirs changed since base into ours, row by row and field by field.
 
-    A field changed on both sides to different values, a row changed here and dropped there, and an edge to a row that is
-    gone are conflicts. A row created on both sides under one minted id gets a new id here.
+    known: rows of theirs that an earlier merge brought here under another id. A row changed here and dropped there, a field
+    or an edge's ends changed on both sides to different values, and an edge to a row that is gone are conflicts. A row created
+    on both sides under one id gets a new id here; an edge created on both sides between the same rows is one edge.
     """
+    names = _names_here(known, base, theirs)
+    was, there, here = _rows_named(base, names), _rows_named(theirs, names), _rows_named(ours, {})
     taken: dict[str, Row] = {}
     wanted: dict[str, Row] = {}
     conflicts: list[str] = []
-    renamed: dict[str, str] = {}
-    fresh: list[Row] = []
-    for row in theirs.rows():
-        old, mine = base.row(row.id), ours.row(row.id)
-        if old is not None and content(row) == content(old):
+    fresh: dict[str, Row] = {}
+    joined: dict[str, str] = {}
+    for row in sorted(there.values(), key=lambda row: row.form == "edge"):
+        old, mine = was.get(row.id), here.get(row.id)
+        if old is None:
+            on_fresh = row.src in fresh or row.dst in fresh
+            edge = ours.edge_between(row.src, row.rel, row.dst) if row.form == "edge" and not on_fresh else None
+            if edge is not None and edge.id not in was:
+                twin = here[edge.id]
+                merged, clashes = _merge_row(msgspec.structs.replace(twin, fields={}), twin, row)
+                conflicts += clashes
+                taken[twin.id], wanted[twin.id] = twin, merged
+                joined |= {row.id.removesuffix(_TAKEN): twin.id} if row.id != twin.id else {}
+            elif row.id.endswith(_TAKEN) or (mine is not None and (on_fresh or mine != row)):
+                fresh[row.id] = row
+            elif mine is None:
+                wanted[row.id] = row
+        elif row == old:
             continue
-        if old is None and mine is not None and content(mine) != content(row):
-            fresh.append(as_row(row))
-        elif old is None:
-            if mine is None:
-                wanted[row.id] = as_row(row)
         elif mine is None:
             conflicts.append(f"# conflict {row.id}: changed there, dropped here")
         else:
-            merged, clashes = _merge_row(as_row(old), as_row(mine), as_row(row))
+            merged, clashes = _merge_row(old, mine, row)
             conflicts += clashes
-            taken[row.id], wanted[row.id] = as_row(mine), merged
-    for row in base.rows():
-        mine = ours.row(row.id)
-        if theirs.row(row.id) is None and mine is not None:
-            if content(mine) == content(row):
-                taken[row.id] = as_row(mine)
+            taken[row.id], wanted[row.id] = mine, merged
+    for row in was.values():
+        if row.id not in there and (mine := here.get(row.id)) is not None:
+            if mine == row:
+                taken[row.id] = mine
             else:
                 conflicts.append(f"# conflict {row.id}: dropped there, changed here")
     gone = {id for id in taken if id not in wanted}
-    for number, row_made in enumerate(fresh):
-        renamed[row_made.id] = f"NEW:m{number}"
-    lines = diff(list(taken.values()), [_renamed(made, renamed) for made in wanted.values()])
-    lines += [_create(_renamed(made, renamed), renamed[made.id]) for made in fresh if made.form != "law"]
-    conflicts += [f"# conflict {made.id}: created on both sides" for made in fresh if made.form == "law"]
-    for new in [*wanted.values(), *fresh]:
+    labels = {id: f"NEW:m{number}" for number, id in enumerate(fresh)}
+    lines = diff(list(taken.values()), [_renamed(row, labels) for row in wanted.values()])
+    lines += [_create(_renamed(row, labels), labels[id]) for id, row in fresh.items() if row.form != "law"]
+    conflicts += [f"# conflict {id}: created on both sides" for id, row in fresh.items() if row.form == "law"]
+    for new in [*wanted.values(), *fresh.values()]:
         for end in (new.src, new.dst) if new.form == "edge" else ():
-            if end not in renamed and end not in wanted and (end not in ours.nodes or end in gone):
+            if end not in fresh and end not in wanted and (end not in ours.nodes or end in gone):
                 conflicts.append(f"# conflict {new.id}: its end {end} is gone here")
-    hanging = [edge for id in sorted(gone) if id in ours.nodes for edge in ours.edges_of(id) if edge.id not in gone and base.row(edge.id) is None]
+    hanging = [edge for id in sorted(gone) if id in ours.nodes for edge in ours.edges_of(id) if edge.id not in gone and edge.id not in was]
     conflicts += [f"# conflict {edge.id}: hangs here on what was dropped there" for edge in hanging]
-    return Merge("\n".join(lines), list(dict.fromkeys(conflicts)), renamed)
+    return Merge("\n".join(lines), list(dict.fromkeys(conflicts)), {id.removesuffix(_TAKEN): label for id, label in labels.items()}, joined)
+
+
+_TAKEN = "'"
+"""Marks a row of theirs whose id means another row here: in no id that is written."""
+
+
+def _names_here(known: Mapping[str, str], *graphs: Graph) -> dict[str, str]:
+    """Return how rows of theirs are called here, where it is not by their own id."""
+    taken = set(known.values())
+    return {**{id: f"{id}{_TAKEN}" for graph in graphs for id in taken if graph.row(id) is not None}, **known}
+
+
+def _rows_named(graph: Graph, names: Mapping[str, str]) -> dict[str, Row]:
+    """Return the rows as a diff takes them, under the names they have here."""
+    rows = (as_row(row) for row in graph.rows())
+    if names:
+        rows = (msgspec.structs.replace(row, id=names.get(row.id, row.id), src=names.get(row.src, row.src), dst=names.get(row.dst, row.dst)) for row in rows)
+    return {row.id: row for row in rows}
 
 
 def _merge_row(base: Row, ours: Row, theirs: Row) -> tuple[Row, list[str]]:
     clashes: list[str] = []
-    if (ours.kind, ours.src, ours.rel, ours.dst) != (theirs.kind, theirs.src, theirs.rel, theirs.dst):
-        clashes.append(f"# conflict {base.id}: another row stands here under this id")
+    if _shape(theirs) not in (_shape(base), _shape(ours)):
+        if _shape(ours) == _shape(base):
+            ours = msgspec.structs.replace(theirs, fields=ours.fields)
+        else:
+            clashes.append(f"# conflict {base.id}: another row stands here under this id")
     fields = dict(ours.fields)
     for name in dict.fromkeys([*base.fields, *theirs.fields]):
         was, mine, other = base.fields.get(name, ""), ours.fields.get(name, ""), theirs.fields.get(name, "")
@@ -266,6 +303,10 @@ def _merge_row(base: Row, ours: Row, theirs: Row) -> tuple[Row, list[str]]:
         else:
             fields.pop(name, None)
     return msgspec.structs.replace(ours, fields=fields), clashes
+
+
+def _shape(row: Row) -> tuple[str, ...]:
+    return row.form, row.kind, row.src, row.rel, row.dst
 
 
 def _renamed(row: Row, renamed: dict[str, str]) -> Row:

@@ -3,8 +3,7 @@
 * A file is looked at cheaply first: while size and mtime are what they were when it was recorded, it counts as unchanged;
   another size is a change; else its SHA-256 decides, so that a touch changes nothing.
 * An mtime younger than RACY_NS when it was read proves nothing (a second write may fall into the same tick): it is not kept.
-* A folder is the hash of what git would hash: names, executable bits, contents and link targets, without `.git` and without
-  what `.gitignore` files (its own, those in it and those above it up to the repository's root) and `.git/info/exclude` name.
+* A folder is the hash of what git would hash: names, executable bits, contents and link targets, as `tree.py` finds them.
 """
 
 from __future__ import annotations
@@ -12,20 +11,18 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from pinfold.arguments import check_session_name
 from pinfold.errors import Refused
 from pinfold.state.inputs import Cause, Input, collect, is_outside, look_at, parse_input, settle
+from pinfold.tree import RACY_NS, TREE_FILES, walk_tree
 
 if TYPE_CHECKING:
     from pinfold.engine import Engine, Replica
     from pinfold.state.inputs import Verdict
 
-RACY_NS = 2_000_000_000
-"""The coarsest clock of a file system in use: FAT's two seconds."""
-TREE_FILES = 100_000
-"""Entries of one folder input: a look at it must stay a look."""
 HOPS = 64
 """From session to session at most: each is a judgement of its own, inside the one before."""
 _DIGEST_CHARS = 32
@@ -39,10 +36,15 @@ def expand(text: str, here: str) -> Input:
     given = parse_input(text)
     kind, _, path = given.name.partition(":")
     if kind in ("file", "tree"):
-        if "\0" in path:
-            raise Refused("a path cannot have a NUL", code="bad_input", hint="name a file")
+        try:
+            if b"\0" in os.fsencode(path):
+                raise Refused("a path cannot have a NUL", code="bad_input", hint="name a file")
+        except UnicodeEncodeError as error:
+            raise Refused(f"{path[:100]!r} is no path", code="bad_input", hint="name a file") from error
         path = os.path.normpath(os.path.join(here, os.path.expanduser(path)))
         return Input(f"{kind}:{path}", given.mark)
+    if kind == "session":
+        check_session_name(path.partition("/")[0])
     return given
 
 
@@ -139,73 +141,6 @@ def _tree_fault(path: str, mark: str, hint: Any) -> str:
             return ""
     now = tree_input(path)
     return "gone" if now is None else "" if now.mark == mark else "changed"
-
-
-def walk_tree(root: str) -> Iterator[tuple[str, str, os.stat_result]]:
-    """Yield (path in the folder, full path, lstat) of files and links that git would not ignore, in order of their paths."""
-    count = 0
-    stack: list[tuple[str, str, list[tuple[str, Any]]]] = [("", root, list(_rules_above(root)))]
-    while stack:
-        name, full, rules = stack.pop()
-        try:
-            entries = sorted(os.scandir(full), key=lambda entry: entry.name)
-        except OSError:
-            continue
-        if any(entry.name == ".gitignore" for entry in entries):
-            rules = [*rules, *_rules_of(os.path.join(full, ".gitignore"), full)]
-        ahead = []
-        for entry in entries:
-            inner = f"{name}/{entry.name}" if name else entry.name
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.name == ".git" or _is_ignored(entry.path, is_folder, rules):
-                continue
-            if is_folder:
-                ahead.append((inner, entry.path, rules))
-                continue
-            try:
-                found = entry.stat(follow_symlinks=False)
-            except OSError:
-                continue
-            if stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode):
-                count += 1
-                if count > TREE_FILES:
-                    raise Refused(f"{root} has more than {TREE_FILES} files", code="tree_too_large", hint="name a smaller folder, or ignore what is made")
-                yield inner, entry.path, found
-        stack.extend(reversed(ahead))
-
-
-def _rules_above(root: str) -> Iterator[tuple[str, Any]]:
-    """Yield the ignore rules that hold above a folder inside a git repository, outermost first."""
-    above = [os.path.dirname(root)] if os.path.dirname(root) != root else []
-    while above and not os.path.exists(os.path.join(above[-1], ".git")) and os.path.dirname(above[-1]) != above[-1]:
-        above.append(os.path.dirname(above[-1]))
-    top = root if os.path.exists(os.path.join(root, ".git")) else above[-1] if above and os.path.exists(os.path.join(above[-1], ".git")) else None
-    if top is None:
-        return
-    yield from _rules_of(os.path.join(top, ".git", "info", "exclude"), top)
-    if top != root:
-        for folder in reversed(above):
-            yield from _rules_of(os.path.join(folder, ".gitignore"), folder)
-
-
-def _rules_of(path: str, folder: str) -> Iterator[tuple[str, Any]]:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.read().split("\n")
-    except OSError:
-        return
-    from pathspec import GitIgnoreSpec
-
-    yield folder, GitIgnoreSpec.from_lines(line.removesuffix("\r") for line in lines)
-
-
-def _is_ignored(full: str, is_folder: bool, rules: list[tuple[str, Any]]) -> bool:
-    """Return whether the innermost rule that says anything about a path ignores it."""
-    for folder, spec in reversed(rules):
-        said = spec.check_file(os.path.relpath(full, folder).replace(os.sep, "/") + ("/" if is_folder else "")).include
-        if said is not None:
-            return bool(said)
-    return False
 
 
 # --- looking beyond a session -------------------------------------------------------------------------------------------

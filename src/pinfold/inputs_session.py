@@ -5,12 +5,12 @@ Judging reads the state under the lock and looks at files without it; nothing th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pinfold.caller import current_folder
 from pinfold.entry import Fact
 from pinfold.errors import Refused
 from pinfold.graph_session import Changed, GraphSession
@@ -89,7 +89,7 @@ class InputsSession(GraphSession):
         from pinfold.inputs import marked, own_name
 
         name = self._replica.name
-        return [own_name(given, name) for given in marked(inputs, self._beyond(), os.getcwd())]
+        return [own_name(given, name) for given in marked(inputs, self._beyond(), current_folder())]
 
     def _noted(self, key: str, inputs: list[str | Input]) -> list[Input]:
         """Return inputs as they are now, for work on key that begins now. Refuses what would be refused when it is done."""
@@ -156,12 +156,20 @@ class InputsSession(GraphSession):
         verdict: Verdict = self._beyond().verdict(self._replica, wanted)
         return verdict
 
-    def _because(self, key: str) -> tuple[str, ...]:
-        """Return why the slot of key is stale, in words; () where it is not."""
+    def _doubts(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Return why dependents are stale, in words, for those of these that are."""
+        given = self._replica.state.inputs.given
+        wanted = [name for name in names if name in given] if given else ()
+        if not wanted:
+            return {}
         from pinfold.inputs import told
 
-        name = f"slot:{key}"
-        return told(self._verdict([name]).causes.get(name, ()), os.getcwd())
+        causes, here = self._verdict(wanted).causes, current_folder()
+        return {name: told(causes[name], here) for name in wanted if name in causes}
+
+    def _because(self, key: str) -> tuple[str, ...]:
+        """Return why the slot of key is stale, in words; () where it is not."""
+        return self._doubts([f"slot:{key}"]).get(f"slot:{key}", ())
 
     def _unlike(self, slot: Slot, inputs: Sequence[Input]) -> tuple[str, ...]:
         """Return what of the inputs now declared differs from what a slot rests on, in words."""
@@ -169,7 +177,7 @@ class InputsSession(GraphSession):
         from pinfold.state.inputs import as_rests
 
         known = {name: mark for name, mark, _ in as_rests((slot.extra or {}).get("in"))}
-        here = os.getcwd()
+        here = current_folder()
         words = [f"{shown_name(given.name, here)} added" for given in inputs if given.name not in known]
         words += [shown_name(given.name, here) for given in inputs if given.name in known and given.mark is not None and given.mark != known[given.name]]
         declared = {given.name for given in inputs}
@@ -186,7 +194,7 @@ class InputsSession(GraphSession):
         replica.catch_up()
         if replica.is_over() or not replica.state.inputs.given:
             return []
-        verdict, here = self._verdict(None), os.getcwd()
+        verdict, here = self._verdict(None), current_folder()
         words: dict[Any, tuple[str, ...]] = {}
         found = []
         with replica.lock:
@@ -219,7 +227,7 @@ class InputsSession(GraphSession):
         replica = self._replica
         replica.catch_up()
         name = self._named(id_or_key)
-        verdict, here = self._verdict([name]), os.getcwd()
+        verdict, here = self._verdict([name]), current_folder()
         grounds: list[Ground] = []
         opened: set[str] = set()
         left_out = 0
@@ -255,16 +263,10 @@ class InputsSession(GraphSession):
                     return form + bare
         raise Refused(f"there is no row and no key {id_or_key!r}", code="not_found", hint="`pinfold stale` names what went stale", id=id_or_key)
 
-    def _notes(self, ids: Iterable[str]) -> dict[str, str]:
-        """Return the comment line of each of these rows that is stale: what a pin map says beside it."""
-        from pinfold.inputs import told
-
+    def _because_of(self, ids: Iterable[str]) -> dict[str, tuple[str, ...]]:
         given = self._replica.state.inputs.given
-        names = [f"row:{id}" for id in ids if f"row:{id}" in given]
-        if not names:
-            return {}
-        causes, here = self._verdict(names).causes, os.getcwd()
-        return {name[4:]: f"# stale {name[4:]} because {', '.join(told(causes[name], here))}" for name in names if name in causes}
+        names = [name for id in ids if (name := f"row:{id}") in given]
+        return {name[4:]: because for name, because in self._doubts(names).items()} if names else {}
 
     # --- redoing and replacing ----------------------------------------------------------------------------------
 

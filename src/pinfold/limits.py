@@ -26,6 +26,10 @@ SESSION_NAME_PATTERN = r"[A-Za-z0-9_.:-]{1,128}"
 ACTOR_CHARS = 128
 REQUEST_ID_CHARS = 128
 
+SESSIONS_IN_RAM = 1_000
+"""Sessions a process keeps though nobody holds them: a server asked for ever new names must not grow. One costs about 30 KB and
+what is in it; opening a small one again takes a millisecond."""
+
 # --- promises ---------------------------------------------------------------------------------------------------
 LEASE_DEFAULT_S = 30.0
 """Library leases are renewed in the background while the work runs, so a short one frees others soon."""
@@ -46,6 +50,8 @@ DOCUMENT_LINES = 10_000
 FIELDS_PER_ROW = 256
 FIELD_VALUE_BYTES = 64 * KIB
 """One field of a row: a fact, not a file."""
+CONTENT_BYTES = 512 * KIB
+"""The field `content`: what was said is kept whole. The longest message of the public question sets has 349 kB."""
 
 # --- reading the graph ------------------------------------------------------------------------------------------
 BUDGET_TOKENS = 800
@@ -63,6 +69,20 @@ PATH_NODES = 100_000
 """Nodes a search for a path looks at before it gives up and says so."""
 LIST_ROWS = 100
 LIST_ROWS_MAX = 10_000
+
+# --- ingest -----------------------------------------------------------------------------------------------------
+INGEST_ROWS = 500_000
+"""Pins and edges of one source: a tenth of what a session holds, and far above one project of one's own."""
+INGEST_BYTES = 256 * MIB
+"""Source text read in one go. More than this is somebody else's code beside one's own."""
+INGEST_FILE_BYTES = 2 * MIB
+"""A larger file is made by a program: it is skipped, and said so."""
+INGEST_BATCH_ROWS = 5_000
+"""Rows of one entry of a large ingest: some tenths of a second, for which other writers wait."""
+INGEST_ATTEMPTS = 16
+"""Differences tried while others write the same pins before `Busy`."""
+INGEST_TEXT_CHARS = 160
+"""A field of a pin that holds words: what a line of a pin map can afford. The file has the rest."""
 
 # --- engine -----------------------------------------------------------------------------------------------------
 REQUESTS_KEPT = 1_024
@@ -98,7 +118,7 @@ BLOB_GRACE_S = 3600
 # --- waiting ----------------------------------------------------------------------------------------------------
 POLL_MIN_S = 0.001
 POLL_MAX_S = 0.008
-"""Across processes p50 of a wake-up stays under 10 ms at about 0.1 % of a core."""
+"""Across processes p50 of a wake-up stays under 10 ms; one who waits costs 1 to 2 % of a core."""
 
 # --- doors ------------------------------------------------------------------------------------------------------
 PEEK_PART_BYTES = 80_000
@@ -107,3 +127,8 @@ MCP_RENEW_MAX_S = 15 * 60.0
 """A server renews what was claimed over it while the agent thinks; an agent that never comes back blocks others no longer."""
 MCP_WAIT_MAX_S = 3600.0
 """Longest wait for other people's work in one call; the answer is then pending, and the caller may ask again."""
+
+
+def field_limit(key: str) -> tuple[str, int]:
+    """Return (name, bytes) of the limit on a field's value."""
+    return ("CONTENT_BYTES", CONTENT_BYTES) if key == "content" else ("FIELD_VALUE_BYTES", FIELD_VALUE_BYTES)

@@ -5,28 +5,32 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pinfold import limits
 from pinfold.arguments import check_actor, check_session_name
-from pinfold.async_session import AsyncSession
 from pinfold.bulk import Bulk
-from pinfold.engine import Engine, Replica, compact, incarnation_id, incarnation_number, load_state
-from pinfold.entry import Entry, Fact, Record, encode_entry, hash_of
-from pinfold.errors import Busy, Refused
+from pinfold.engine import Engine, Replica, incarnation_id, incarnation_number
+from pinfold.entry import Entry, Fact, Record, decode_entry, encode_entry, hash_of
+from pinfold.errors import Broken, Busy, Refused
+from pinfold.fold import compact, load_state
 from pinfold.graph_session import Changed
 from pinfold.journal.base import Journal, SessionInfo, Snapshot
-from pinfold.journal.open import default_url, open_journal
+from pinfold.journal.open import open_journal
+from pinfold.journal.url import default_url
 from pinfold.session import KEEP, Session
 from pinfold.state.promises import Promises
 from pinfold.state.session import SessionState, blobs_in, decode_snapshot, encode_snapshot, state_hash
 from pinfold.state.value import Blob, pack_value
 
+if TYPE_CHECKING:
+    from pinfold.async_session import AsyncSession
+
 
 class SessionRow(msgspec.Struct, frozen=True):
-    """One session of a store. Sizes in bytes, times in Unix ms."""
+    """One session of a store. Sizes in bytes, times in Unix ms. damaged: it cannot be opened, and its times are 0."""
 
     session_id: str
     seq: int
@@ -35,6 +39,7 @@ class SessionRow(msgspec.Struct, frozen=True):
     last_used_at: int
     expires_at: int | None
     ended_at: int | None
+    damaged: bool = False
 
 
 class Memory:
@@ -48,11 +53,24 @@ class Memory:
     def __init__(
         self, url: str | None = None, *, actor: str | None = None, background: bool = True, journal: Journal | None = None, embedder: Any = None
     ) -> None:
+        if os.environ.get("PINFOLD_OTEL"):
+            from pinfold.telemetry import instrument
+
+            instrument()
         self._journal = journal if journal is not None else open_journal(url or default_url())
         self._engine = Engine(self._journal, background=background)
         self._engine.embedder = embedder if embedder is not None else os.environ.get("PINFOLD_EMBEDDER") or "static"
         self._actor = check_actor(actor)
         self._sessions: dict[str, Session] = {}
+        self._lent = False
+
+    def by(self, actor: str | None) -> Memory:
+        """Return this store for another writer. It shares everything with this one, and its `close` releases nothing."""
+        from copy import copy
+
+        other = copy(self)
+        other._actor, other._sessions, other._lent = check_actor(actor), {}, True
+        return other
 
     @property
     def url(self) -> str:
@@ -69,6 +87,8 @@ class Memory:
         replica = self._engine.open(check_session_name(session_id))
         session = self._sessions.get(session_id)
         if session is None or session._replica is not replica:
+            if len(self._sessions) >= limits.SESSIONS_IN_RAM:
+                self._sessions.clear()  # handles cost nothing to make, and each keeps its session in RAM
             session = self._sessions[session_id] = Session(replica, self._engine, self._actor)
         if any(option is not KEEP for option in (silo_size, ttl_s, long_term, promote_after)):
             session.configure(silo_size=silo_size, ttl_s=ttl_s, long_term=long_term, promote_after=promote_after)
@@ -76,20 +96,30 @@ class Memory:
 
     def async_session(self, session_id: str, **options: Any) -> AsyncSession:
         """Return the session of that name for asyncio; options as `session`. Opening reads the journal: do it at start."""
+        from pinfold.async_session import AsyncSession
+
         return AsyncSession(self.session(session_id, **options))
 
     def sessions(self, *, expired: bool = False) -> list[SessionRow]:
-        """Return the living sessions of this store; with expired=True those that ended and are still kept."""
+        """Return the living sessions of this store, damaged ones too; with expired=True those that ended and are still kept."""
         rows = []
         for info in self._journal.sessions():
-            state = load_state(self._journal, info.name)
+            try:
+                state = load_state(self._journal, info.name)
+            except Broken:
+                if not expired:
+                    rows.append(msgspec.structs.replace(_session_row(info, SessionState(), None), damaged=True))
+                continue
             ended_at = _ended_at(state, self._journal.now_ms())
             if (ended_at is not None) == expired:
                 rows.append(_session_row(info, state, ended_at))
         return rows
 
     def end(self, session_id: str) -> bool:
-        """End a session: it reads as absent, its journal is kept for ENDED_SESSION_KEPT_S. False where there is none."""
+        """End a session: it reads as absent, its journal is kept for ENDED_SESSION_KEPT_S. False where there is none.
+
+        In a file this also drops what ended long ago; in a store that is a server `compact` and `purge` do.
+        """
         replica = self._engine.open(check_session_name(session_id))
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], bool]:
@@ -98,7 +128,8 @@ class Memory:
             return [{"f": "session.put", "ended": now_ms}], True
 
         ended = bool(replica.turn(decide, actor=self._actor))
-        self.purge()
+        if self._journal.local:
+            self.purge()
         return ended
 
     def restore(self, session_id: str, *, as_name: str | None = None) -> Session:
@@ -109,8 +140,7 @@ class Memory:
         name = check_session_name(session_id)
         target = check_session_name(as_name) if as_name else name
         now_ms = self._journal.now_ms()
-        living = {info.name.partition("@")[0] for info in self._journal.sessions() if _ended_at(load_state(self._journal, info.name), now_ms) is None}
-        if target in living:
+        if any(_ended_at(load_state(self._journal, journal_id), now_ms) is None for journal_id in self._journal.incarnations(target)):
             raise Refused(f"a session {target!r} is alive", code="session_exists", hint="restore it under another name: --as NEW", session_id=target)
         numbers = sorted((incarnation_number(journal_id) for journal_id in self._journal.incarnations(name)), reverse=True)
         states = {n: load_state(self._journal, incarnation_id(name, n)) for n in numbers}
@@ -128,7 +158,7 @@ class Memory:
     def fork(self, session_id: str, name: str, *, at: int | None = None) -> Session:
         """Copy a session as of seq `at` (now by default) under a new name, without its promises. Returns the fork.
 
-        Raises Refused `session_exists`, `no_such_session`, `history_gone`.
+        Raises Refused `session_exists`, `no_such_session`, `bad_seq`, `history_gone`.
         """
         from pinfold.history import Past
 
@@ -136,6 +166,8 @@ class Memory:
         source.catch_up()
         if not source.state.exists or source.is_over():
             raise Refused(f"there is no session {session_id!r}", code="no_such_session", hint="`session list` names those there are", session_id=session_id)
+        if at == 0:
+            raise Refused(f"session {session_id!r} had not begun then", code="bad_seq", hint="`log` shows its entries", seq=at)
         for _ in range(limits.TURN_ATTEMPTS):
             with source.lock:
                 seq = source.state.seq if at is None else at
@@ -161,16 +193,14 @@ class Memory:
     def merge(self, fork_id: str, *, into: str | None = None) -> Changed:
         """Bring what a fork's graph changed since it was forked into its origin (or into): all, or nothing and the conflicts.
 
+        Merged again, it brings what changed since; a merge that was undone is brought back by undoing that.
         Raises Refused `not_a_fork`, `history_gone`.
         """
-        from pinfold.history import Past
-
         fork = self.session(fork_id)
         extra = fork._replica.state.settings.extra
         if "fork_seq" not in extra:
             raise Refused(f"session {fork_id!r} is not a fork", code="not_a_fork", hint="`session fork` makes one", session_id=fork_id)
-        base = Past(self._journal, fork._replica.id).at(extra["fork_seq"]).graph
-        return self.session(into or extra["forked_from"]).merge_from(fork, base)
+        return self.session(into or extra["forked_from"]).merge_from(fork, extra["fork_seq"])
 
     def save(self, session_id: str, path: str) -> tuple[int, int]:
         """Write a session to a text file, losslessly but for promises; beside it first, then renamed. Returns (rows, bytes)."""
@@ -211,8 +241,7 @@ class Memory:
         state.seq = max(state.seq, 1)
         record = encode_entry(Entry(state.seq, b"", state.at_ms, None, self._actor, [{"f": "session.put", "loaded": state.seq}]))
         state.hash = record.hash
-        self._make_room(name, replace)
-        return self._begin(name, record, state, lambda blob: large.get(blob.sha256))
+        return self._begin(name, record, state, lambda blob: large.get(blob.sha256), replace)
 
     def _load_legacy(self, text: str, session_id: str | None, keep_id: bool, replace: bool) -> Session:
         from pinfold.dialect.legacy import parse_snapshot
@@ -238,20 +267,25 @@ class Memory:
             return check_session_name(saved)
         return f"s_{os.urandom(4).hex()}" if wanted is None else check_session_name(wanted)
 
-    def _make_room(self, name: str, replace: bool) -> None:
+    def _make_room(self, name: str, replace: bool) -> Replica:
+        """Return a session of that name in which nothing is written. Raises Refused `session_exists`."""
         replica = self._engine.open(check_session_name(name))
         if replica.state.exists and not replica.is_over():
             if not replace:
                 raise _exists(name)
             self.end(name)
+            replica = self._engine.open(name)
+        return replica
 
-    def _begin(self, name: str, record: Record, state: SessionState, fetch: Callable[[Blob], bytes | None]) -> Session:
-        """Begin a journal in the middle: with state, which record ends. Raises Refused `session_exists`."""
-        taken = self._engine.open(check_session_name(name))
-        if taken.state.exists and not taken.is_over():
-            raise _exists(name)
-        body = encode_snapshot(state)
+    def _begin(self, name: str, record: Record, state: SessionState, fetch: Callable[[Blob], bytes | None], replace: bool = False) -> Session:
+        """Begin a journal in the middle: with state, which record ends. Raises Refused `session_exists`, `bad_snapshot`."""
+        state.recency.last_used_ms = max(state.recency.last_used_ms, self._journal.now_ms())  # else its ttl may be over at its birth
+        try:
+            body = encode_snapshot(state)
+        except OverflowError as error:
+            raise Refused(f"a number in it cannot be kept: {error}", code="bad_snapshot", hint="`session load` reads what `session save` wrote") from error
         blobs = {blob.sha256: raw for blob in blobs_in(state) if (raw := fetch(blob)) is not None}
+        taken = self._make_room(name, replace)
         if not self._journal.begin(taken.id, record, Snapshot(state.seq, hash_of(body), body, list(blobs)), blobs):
             raise _exists(name)
         self._engine.forget(name)
@@ -259,26 +293,52 @@ class Memory:
 
     def purge(self) -> list[str]:
         """Drop the journals of sessions that ended longer than ENDED_SESSION_KEPT_S ago. Return their names."""
-        now_ms = self._journal.now_ms()
+        before_ms = self._journal.now_ms() - limits.ENDED_SESSION_KEPT_S * 1000
         gone = []
         for info in self._journal.sessions():
-            ended_at = _ended_at(load_state(self._journal, info.name), now_ms)
-            if ended_at is not None and now_ms - ended_at > limits.ENDED_SESSION_KEPT_S * 1000:
-                self._journal.drop(info.name)
-                gone.append(info.name)
+            try:
+                if not self._is_past(info, before_ms):
+                    continue
+                with self._journal.write_lock(info.name, limits.LOCK_WAIT_S):
+                    if self._is_past(info, before_ms):  # it may have been restored meanwhile
+                        self._journal.drop(info.name)
+                        gone.append(info.name)
+            except Broken:
+                continue  # what is damaged is kept: `pinfold doctor` names it, and it is in nobody's way here
         return gone
 
-    def compact(self) -> list[str]:
-        """Snapshot every session, apply retention, drop what ended long ago. Return the names of compacted sessions."""
+    def _is_past(self, info: SessionInfo, before_ms: int) -> bool:
+        """Return whether a session ended before then. A look at its last entry spares loading those in use."""
+        last = self._journal.read(info.name, info.last_seq - 1)
+        if not last or decode_entry(last[-1]).at_ms >= before_ms:
+            return False
+        ended_at = _ended_at(load_state(self._journal, info.name), self._journal.now_ms())
+        return ended_at is not None and ended_at < before_ms
+
+    def compact(self, told: Callable[[int, int], None] | None = None) -> list[str]:
+        """Snapshot every session, apply retention, drop what ended long ago. Return the names of compacted sessions.
+
+        told: called with (sessions done, sessions). Raises JournalCorrupt where one is damaged, after all others were compacted.
+        """
         self.purge()
-        names = [info.name for info in self._journal.sessions()]
-        for name in names:
-            compact(self._journal, name)
+        names, damage = [], None
+        found = self._journal.sessions()
+        for done, info in enumerate(found, 1):
+            try:
+                compact(self._journal, info.name)
+                names.append(info.name)
+            except Broken as error:
+                damage = damage or error
+            if told is not None:
+                told(done, len(found))
+        if damage is not None:
+            raise damage
         return names
 
     def close(self) -> None:
         """Release the store: touches are journaled, due snapshots made. Ends no session. Idempotent."""
-        self._engine.close()
+        if not self._lent:
+            self._engine.close()
 
     def __enter__(self) -> Memory:
         return self

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Iterable
-from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from pinfold.dialect.format import format_edge, format_law, format_node
 from pinfold.errors import ConfigurationError, Refused
 from pinfold.state.graph import Graph
 
@@ -90,33 +89,12 @@ def _map(fields: dict[str, str]) -> str:
 _KINDS: dict[str, Callable[[Graph], str]] = {"json": _json, "dot": _dot, "graphml": _graphml, "cypher": _cypher}
 
 
-def import_json(text: str) -> str:
-    """Return the document that creates the rows of an exported json. Raises Refused `bad_import` naming what does not fit."""
-    try:
-        data = json.loads(text)
-        if data.get("format") != FORMAT or data.get("version") != 1:
-            raise Refused(f"this is not a {FORMAT} file of version 1", code="bad_import", hint="`export json` writes one")
-        lines = [f"+ {format_law(row['id'], _fields(row))}" for row in data["laws"]]
-        lines += [f"+ {format_node(row['id'], row['kind'], _fields(row))}" for row in data["nodes"]]
-        lines += [f"+ {format_edge(row['id'], row['source'], row['relation'], row['target'], _fields(row))}" for row in data["edges"]]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Refused(f"the file does not fit: {error!r}", code="bad_import", hint="`export json` writes one") from error
-    return "\n".join(lines)
-
-
-def _fields(row: dict[str, Any]) -> dict[str, str]:
-    fields = row["fields"]
-    if not all(isinstance(key, str) and isinstance(value, str) for key, value in fields.items()):
-        raise TypeError("fields are text")
-    return dict(fields)
-
-
 # --- files --------------------------------------------------------------------------------------------------------
 
 
 def write_whole(path: str, lines: Iterable[str]) -> int:
     """Write lines to path, all or nothing: beside it first, then renamed. Return the bytes written. Raises ConfigurationError."""
-    beside = f"{path}.{os.getpid()}.tmp"
+    beside = f"{path}.{os.getpid()}-{threading.get_ident()}.tmp"
     size = 0
     try:
         with open(beside, "w", encoding="utf-8", newline="\n") as file:

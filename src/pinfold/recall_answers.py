@@ -11,21 +11,23 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from pinfold.errors import Refused
+from pinfold.graph_session import View, names_of
 from pinfold.recall.bind import with_meta
 from pinfold.recall.document import Answer, Document, Hit
-from pinfold.recall.index import EVERYTHING, Filter
+from pinfold.recall.parts import EVERYTHING, Filter
 from pinfold.recall.read import AnyRow, predicate
 from pinfold.recall.tokens import line_tokens
 from pinfold.recall.traverse import path_of, spread
 from pinfold.recall_session import BAR, FoundNode, NearNode, RecallSession, Resolved, Searched
 from pinfold.state.graph import Graph, Law, Node, format_time
+from pinfold.state.inputs import SUPERSEDED_BY
 from pinfold.state.memory_rows import content_of, kind_of_type, label_of, moment_ms, type_of
+from pinfold.state.resting import VALID_FROM, VALID_UNTIL, overlaps, validity_of
 
 OWN_SHARE, SEED_SHARE = 0.6, 0.4
 SPARE_HITS = 20
@@ -35,21 +37,22 @@ RESOLVED_AMONG = 10
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A query, the relations to follow, whether to explain, and what makes a filter of one graph's rows."""
+    """A query, the relations to follow, whether to explain and to show superseded rows, and what makes a filter of one graph's rows."""
 
     query: str
     relations: frozenset[str] | None
     explain: bool
+    superseded: bool
     filter: Callable[[Graph], Filter]
 
 
 def filter_of(kinds: Any, where: Any, group: Any, since: Any, until: Any, actor: Any) -> Callable[[Graph], Filter]:
     """Return what makes the filter over a graph. Raises Refused `bad_type`, `bad_where`, `bad_time`."""
     since_ms, until_ms = moment_ms(since, "since"), moment_ms(until, "until")
-    wanted = None if kinds is None or kinds == [] else frozenset(kind_of_type(kind) for kind in _listed(kinds))
-    groups = None if group is None or group == [] else frozenset(_listed(group))
-    actors = None if actor is None or actor == [] else frozenset(_listed(actor))
-    matches = predicate(_checked(where))
+    named = names_of(kinds, "kinds") or None
+    wanted = None if named is None else frozenset(map(kind_of_type, named))
+    groups, actors = (frozenset(names) if (names := names_of(given, name)) else None for name, given in (("group", group), ("actor", actor)))
+    matches = predicate(where)
     if wanted is None and groups is None and actors is None and since_ms is None and until_ms is None and matches is None:
         return lambda graph: EVERYTHING
     return lambda graph: Filter(
@@ -60,25 +63,6 @@ def filter_of(kinds: Any, where: Any, group: Any, since: Any, until: Any, actor:
         until_ms=until_ms,
         where=None if matches is None else lambda document: _matches(graph, document, matches),
     )
-
-
-def _listed(given: Any) -> list[str]:
-    listed = [given] if isinstance(given, str) else list(given)
-    if not all(isinstance(item, str) for item in listed):
-        raise Refused(f"{given!r} is no list of texts", code="bad_argument")
-    return listed
-
-
-def _checked(where: Any) -> Any:
-    if isinstance(where, Mapping):
-        for key, value in where.items():
-            if isinstance(value, Mapping) and "$in" in value and (isinstance(value["$in"], (str, bytes)) or not isinstance(value["$in"], Collection)):
-                raise Refused(f"$in of {key} is no list", code="bad_where", hint='{"status": {"$in": ["open", "done"]}}')
-            if isinstance(value, (list, tuple)):
-                raise Refused(f"{key} is compared with a list", code="bad_where", hint="$in takes a list")
-    elif where is not None and not isinstance(where, (str, list, tuple)):
-        raise Refused(f"where is a {type(where).__name__}", code="bad_where", hint='{"prio": {"$gte": 3}}, or prio>=3')
-    return where
 
 
 def _matches(graph: Graph, document: Document, matches: Callable[[AnyRow], bool]) -> bool:
@@ -118,27 +102,34 @@ def search(sessions: Sequence[RecallSession], asked: Asked, depth: int, k: int, 
             continue
         filter = asked.filter(view.graph)
         recall = session._recall()
-        answer = recall.search(asked.query, wanted, filter=filter, now_ms=view.now_ms, relations=asked.relations, explain=asked.explain)
-        answers.append(answer)
-        for hit in answer.hits:
-            if depth and hit.why == ("edge",):
-                continue  # a neighbour, and shown as one
-            weight = hit.score * max(answer.confidence, 0.01) if len(sessions) > 1 else hit.score
-            found.append(_Candidate(("exact" not in hit.why, -weight, 0.0, hit.id), session, hit))
+        shelves = [recall]
+        if (asked.superseded or asked.explain) and replica.state.inputs.superseded:
+            shelves.append(recall.older())
+        for shelf in shelves:
+            answer = shelf.search(asked.query, wanted, filter=filter, now_ms=view.now_ms, relations=asked.relations, explain=asked.explain)
+            if shelf is not recall and not asked.superseded:
+                suppressed.setdefault("superseded", []).extend(hit.id for hit in answer.hits)
+                continue
+            answers.append(answer)
+            for hit in answer.hits:
+                if depth and hit.why == ("edge",):
+                    continue  # a neighbour, and shown as one
+                weight = hit.score * max(answer.confidence, 0.01)
+                found.append(_Candidate(("exact" not in hit.why, -weight, 0.0, hit.id), session, hit))
         if asked.explain and filter is not EVERYTHING:
-            shown = {hit.id for hit in answer.hits}
+            shown = {candidate.hit.id for candidate in found if candidate.session is session}
             unfiltered = recall.search(asked.query, wanted, now_ms=view.now_ms, relations=asked.relations)
             suppressed.setdefault("filters", []).extend(hit.id for hit in unfiltered.hits if hit.id not in shown)
-    if len(sessions) > 1:
+    if len(answers) > 1:
         found.sort(key=lambda candidate: candidate.rank)
     kept: list[_Candidate] = []
-    for candidate in found:
-        if budget_tokens is None and len(kept) > offset + k:
-            break
-        candidate.shown = _shown(candidate.session, candidate.hit, asked.explain)
-        if candidate.shown is not None:  # else it went while we ranked
-            kept.append(candidate)
+    wanted = offset + k + 1 if budget_tokens is None else len(found)
+    while found and len(kept) < wanted:  # some may have gone while we ranked
+        part, found = found[: wanted - len(kept)], found[wanted - len(kept) :]
+        _show(part, asked.explain)
+        kept += [candidate for candidate in part if candidate.shown is not None]
     more = len(kept) > offset + k
+    _judge(kept[offset:])
     direct, tokens, note = _within(kept[offset:], k, budget_tokens, suppressed if asked.explain else None)
     near = _neighbours(direct, asked, depth, 2 * k) if depth and direct else []
     if budget_tokens is not None:
@@ -196,29 +187,56 @@ def _cost(node: Any) -> float:
     return line_tokens(msgspec.json.encode(node).decode())
 
 
-def _shown(session: RecallSession, hit: Hit, explain: bool) -> FoundNode | None:
-    replica = session._replica
-    with replica.lock:
-        view = session._view()
-        row = view.graph.live(hit.id, view.now_ms)
-        if not isinstance(row, (Node, Law)):
-            return None
-        parts: dict[str, float] = {}
-        for part in hit.parts if explain else ():
-            parts[part.name] = round(parts.get(part.name, 0.0) + part.amount, 4)
-        return FoundNode(
-            row.id,
-            label_of(row),
-            type_of(row),
-            content_of(row, view.schema),
-            _score(hit.confidence),
-            list(hit.why),
-            replica.name,
-            hit.count,
-            list(hit.duplicates),
-            row.get("at") or _time(row.mark[1]),
-            parts,
-        )
+def _show(candidates: Sequence[_Candidate], explain: bool) -> None:
+    """Give each candidate what is shown of it, unless it is gone by now."""
+    for session in {id(candidate.session): candidate.session for candidate in candidates}.values():
+        with session._replica.lock:
+            view = session._view()
+            for candidate in candidates:
+                if candidate.session is session:
+                    candidate.shown = _shown(view, session._replica.name, candidate.hit, explain)
+
+
+def _shown(view: View, name: str, hit: Hit, explain: bool) -> FoundNode | None:
+    row = view.graph.live(hit.id, view.now_ms)
+    if not isinstance(row, (Node, Law)):
+        return None
+    parts: dict[str, float] = {}
+    for part in hit.parts if explain else ():
+        parts[part.name] = round(parts.get(part.name, 0.0) + part.amount, 4)
+    return FoundNode(
+        row.id,
+        label_of(row),
+        type_of(row),
+        content_of(row, view.schema),
+        _score(hit.confidence),
+        list(hit.why),
+        name,
+        hit.count,
+        list(hit.duplicates),
+        row.get("at") or _time(row.mark[1]),
+        parts,
+        superseded_by=row.get(SUPERSEDED_BY),
+        held=_held(row, view.now_ms),
+    )
+
+
+def _held(row: Node | Law, now_ms: int) -> str:
+    """Return the field by which a row does not hold now, "" for one that does."""
+    held = validity_of(row)
+    if held is None or overlaps(held, now_ms, now_ms + 1):
+        return ""
+    name = VALID_FROM if held[0] is not None and held[0] > now_ms else VALID_UNTIL
+    return f"{name}={row.get(name)}"
+
+
+def _judge(candidates: Sequence[_Candidate]) -> None:
+    """Say of each candidate that is stale that it is. Files are looked at for it, so not under the lock."""
+    for session in {id(candidate.session): candidate.session for candidate in candidates}.values():
+        causes = session._because_of([candidate.hit.id for candidate in candidates if candidate.session is session])
+        for candidate in candidates if causes else ():
+            if candidate.session is session and candidate.shown is not None and candidate.hit.id in causes:
+                candidate.shown = msgspec.structs.replace(candidate.shown, stale=True, because=list(causes[candidate.hit.id]))
 
 
 def _time(at_ms: int) -> str:
@@ -257,6 +275,13 @@ def _neighbours(direct: list[_Candidate], asked: Asked, depth: int, most: int) -
                 seed = hits[seeds[step.id]].confidence
                 score = _score(OWN_SHARE * own.get(step.id, 0.0) + SEED_SHARE * seed * step.strength)
                 found.append(NearNode(row.id, label_of(row), type_of(row), content_of(row, view.schema), score, step.depth, paths[step.id], replica.name))
+        if causes := session._because_of([node.node_id for node in found if node.session == replica.name]):
+            found = [
+                msgspec.structs.replace(node, stale=True, because=list(causes[node.node_id]))
+                if node.session == replica.name and node.node_id in causes
+                else node
+                for node in found
+            ]
     found.sort(key=lambda node: (-node.score, node.depth, node.node_id))
     return found[:most]
 
@@ -290,8 +315,9 @@ def resolve(sessions: Sequence[RecallSession], key: str, min_score: float) -> Re
         if best is None or (exact, answer.confidence) > best[:2]:
             best = (exact, answer.confidence, session, hit)
     if best is not None:
-        _, confidence, session, hit = best
-        shown = _shown(session, hit, False)
-        if shown is not None:
+        exact, confidence, session, hit = best
+        candidate = _Candidate((exact, 0.0, 0.0, hit.id), session, hit)
+        _show([candidate], False)
+        if (shown := candidate.shown) is not None:
             return Resolved("long_term", shown.content, round(min(1.0, confidence), 4), shown.node_id, session._replica.name)
     return Resolved("miss", None, round(min(seen, 1.0), 4))

@@ -13,11 +13,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from pinfold import limits
 from pinfold.entry import Fact
 from pinfold.errors import PinfoldError, Refused
-from pinfold.graph_session import GraphSession, check_rows, rows_finished, rows_kept
+from pinfold.graph_session import GraphSession, check_rows, names_of, rows_finished, rows_kept
 from pinfold.state.inputs import Input
 from pinfold.state.session import SessionState
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pinfold.state.memory_rows import Gone
 
 TOP_K_MAX = 1_000
+BUDGET_MAX = 1_000_000_000
 TRAVERSED = 1_000
 """Rows of a traversal, unless asked for fewer or more."""
 PINNED = 3
@@ -67,6 +69,8 @@ class FoundNode(msgspec.Struct, frozen=True, omit_defaults=True):
     """A hit. score: 0..100, how directly it answers; order is the ranker's, which also knows context.
 
     why: which ways led here. count: how many memories say this, their ids in duplicates. parts: with explain.
+    stale: what it was made from changed, because says what. superseded_by: what took its place. held: its valid_from or
+    valid_until, where it does not hold now.
     """
 
     node_id: str
@@ -80,10 +84,14 @@ class FoundNode(msgspec.Struct, frozen=True, omit_defaults=True):
     duplicates: list[str] = []
     at: str = ""
     parts: dict[str, float] = {}
+    stale: bool = False
+    because: list[str] = []
+    superseded_by: str = ""
+    held: str = ""
 
 
-class NearNode(msgspec.Struct, frozen=True):
-    """A node near a hit: how far, and the way there."""
+class NearNode(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A node near a hit: how far, and the way there. stale, because: as of a hit."""
 
     node_id: str
     label: str
@@ -93,6 +101,8 @@ class NearNode(msgspec.Struct, frozen=True):
     depth: int
     path: list[str]
     session: str
+    stale: bool = False
+    because: list[str] = []
 
 
 class Searched(msgspec.Struct, frozen=True):
@@ -111,8 +121,8 @@ class Searched(msgspec.Struct, frozen=True):
     suppressed: dict[str, list[str]] = {}
 
 
-class TraversedNode(msgspec.Struct, frozen=True):
-    """A node on a traversal. score: 0..100; the start's is 100."""
+class TraversedNode(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A node on a traversal. score: 0..100; the start's is 100. because: why it is stale, in words."""
 
     node_id: str
     label: str
@@ -121,15 +131,21 @@ class TraversedNode(msgspec.Struct, frozen=True):
     depth: int
     score: float
     path: list[str]
+    stale: bool = False
+    because: list[str] = []
 
 
 class Traversed(msgspec.Struct, frozen=True):
-    """The nodes around one, nearest first. total: how many are in reach; complete: none was left out for work's sake."""
+    """The nodes around one, nearest first. total: how many are in reach; complete: none was left out for work's sake.
+
+    next_offset: where the rest begins, None where these are all.
+    """
 
     start_node: str
     results: list[TraversedNode]
     total: int
     complete: bool = True
+    next_offset: int | None = None
 
 
 class Interlinked(msgspec.Struct, frozen=True):
@@ -161,7 +177,10 @@ class Promoted(msgspec.Struct, frozen=True):
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """Where a key was answered: short_term, pending, long_term or miss; score 0..1. A miss keeps the best score seen."""
+    """Where a key was answered: short_term, pending, long_term or miss; score 0..1. A miss keeps the best score seen.
+
+    because: why what was found is stale, in words; () where it holds.
+    """
 
     source: str
     value: Any
@@ -169,6 +188,7 @@ class Resolved(msgspec.Struct, frozen=True):
     node_id: str | None = None
     session: str | None = None
     promise_id: str | None = None
+    because: tuple[str, ...] = ()
 
 
 class RecallSession(GraphSession):
@@ -364,25 +384,28 @@ class RecallSession(GraphSession):
         until: Any = None,
         actor: str | Collection[str] | None = None,
         budget_tokens: int | None = None,
+        superseded: bool = False,
         explain: bool = False,
     ) -> Searched:
         """Return the best memories for a query, and what is near them by stored edges. Reading changes nothing.
 
         edge_filter: relations to follow. kinds, where ({"prio": {"$gte": 3}}, or `prio>=3`), group, actor, session and
-        since (inclusive) / until (not), by event time or last write, narrow the answer, never the scores. budget_tokens:
-        what does not fit is passed over; where nothing fits the note says how much a match needs. explain: each hit's
-        parts, and the ids that filters and the budget kept back. Raises Refused `bad_argument`, `bad_where`, `bad_time`.
+        since (inclusive) / until (not), by when it held, else event time or last write, narrow the answer, never the scores.
+        budget_tokens: what does not fit is passed over; where nothing fits the note says how much a match needs. superseded:
+        those too that others took the place of. explain: each hit's parts, and the ids that were kept back by filters, by the
+        budget, and because they are superseded. Raises Refused `bad_argument`, `bad_where`, `bad_time`.
         """
         from pinfold import recall_answers as answers
 
         depth, k, skip = _whole("max_depth", max_depth, limits.WALK_DEPTH_MAX), _whole("top_k", top_k, TOP_K_MAX), _whole("offset", offset, 10_000)
         if not isinstance(query, str):
             raise Refused("a query is text", code="bad_argument", hint="words to look for")
-        asked = answers.Asked(query, _words(edge_filter), explain, answers.filter_of(kinds, where, group, since, until, actor))
+        asked = answers.Asked(query, _words(edge_filter), explain, superseded, answers.filter_of(kinds, where, group, since, until, actor))
+        room = None if budget_tokens is None else _whole("budget_tokens", budget_tokens, BUDGET_MAX)
         sessions = [s for s in self._read_sessions() if session is None or s._replica.name == session]
         if not sessions:
             raise Refused(f"{session!r} is not read here", code="bad_argument", hint="this session, or the one that keeps its long-term memory")
-        return answers.search(sessions, asked, depth, k, skip, budget_tokens)
+        return answers.search(sessions, asked, depth, k, skip, room)
 
     def _anchors_for(self, query: str) -> list[str]:
         """Return the rows of this session that answer a query directly, at most PINNED; an exact label or id alone."""
@@ -391,15 +414,17 @@ class RecallSession(GraphSession):
         exact = [hit.id for hit in answer.hits if "exact" in hit.why]
         return exact or [hit.id for hit in answer.hits if hit.confidence > 0]
 
-    def traverse(self, id: str, max_depth: int = 2, edge_filter: str | Collection[str] | None = None, limit: int = TRAVERSED) -> Traversed:
+    def traverse(self, id: str, max_depth: int = 2, edge_filter: str | Collection[str] | None = None, limit: int = TRAVERSED, offset: int = 0) -> Traversed:
         """Return the memories around one along edges, either way, each at its shortest depth; the start first.
 
-        id: of a node; NAME/ID for one of session NAME. limit: at most this many. Raises Refused `not_found`, `bad_argument`.
+        id: of a node; NAME/ID for one of session NAME. limit: at most this many, from the offset-th on.
+        Raises Refused `not_found`, `bad_argument`.
         """
         from pinfold.recall import traverse as ways
         from pinfold.state import memory_rows as rows
 
         depth, most = _whole("max_depth", max_depth, limits.WALK_DEPTH_MAX), _whole("limit", limit, limits.ROWS_PER_SESSION)
+        skip = _whole("offset", offset, limits.ROWS_PER_SESSION)
         target, id = self._at(id)
         replica = target._replica
         replica.catch_up()
@@ -410,11 +435,16 @@ class RecallSession(GraphSession):
             reached, undone = ways.spread(graph, [id], depth, _words(edge_filter), view.now_ms)
             scored = sorted((step.depth, -ways.score_of(step), step.id) for step in reached.values())
             results = []
-            for at_depth, score, found in scored[:most]:
+            for at_depth, score, found in scored[skip : skip + most]:
                 node = graph.nodes[found]
                 content = rows.content_of(node, view.schema)
                 results.append(TraversedNode(found, rows.label_of(node), rows.type_of(node), content, at_depth, -score, ways.path_of(graph, reached, found)))
-            return Traversed(rows.label_of(graph.nodes[id]), results, len(scored), not undone)
+            label = rows.label_of(graph.nodes[id])
+        because = target._because_of(row.node_id for row in results)
+        if because:
+            results = [replace(row, stale=True, because=list(because[row.node_id])) if row.node_id in because else row for row in results]
+        end = skip + most
+        return Traversed(label, results, len(scored), not undone, end if skip < end < len(scored) else None)
 
     def _at(self, id: str) -> tuple[RecallSession, str]:
         """Return (the session a node's id means, the id there)."""
@@ -437,10 +467,15 @@ class RecallSession(GraphSession):
             raise Refused(f"min_score={min_score!r}", code="bad_argument", hint="a confidence from 0 to 1")
         found = self.peek(key)  # type: ignore[attr-defined]
         if type(found) is Hit:
-            return Resolved("short_term", found.value, 1.0, session=self._replica.name)
+            return Resolved("short_term", found.value, 1.0, session=self._replica.name, because=found.because or ())
         if type(found) is Pending:
             return Resolved("pending", None, 1.0, session=self._replica.name, promise_id=found.promise_id)
-        return answers.resolve(self._read_sessions(), key, float(min_score))
+        sessions = self._read_sessions()
+        memory = answers.resolve(sessions, key, float(min_score))
+        if memory.node_id is None:
+            return memory
+        kept = next(session for session in sessions if session._replica.name == memory.session)
+        return replace(memory, because=kept._because_of([memory.node_id]).get(memory.node_id, ()))
 
     # --- promotion ------------------------------------------------------------------------------------------------
 
@@ -530,10 +565,10 @@ def as_text(value: Any) -> str:
             return value.decode()
         except UnicodeDecodeError as error:
             raise Refused("bytes that are no text cannot be a memory", code="bad_value", hint="pass value as text") from error
-    try:
-        return msgspec.json.encode(value).decode()
-    except (TypeError, ValueError) as error:
-        raise Refused(f"a {type(value).__name__} cannot be a memory: {error}", code="bad_value", hint="text or JSON") from error
+    from pinfold.state.value import Json, pack_value
+
+    stored, _, raw = pack_value(value)
+    return (stored.text if isinstance(stored, Json) else raw or b"").decode()
 
 
 def _whole(name: str, value: Any, most: int) -> int:
@@ -543,9 +578,7 @@ def _whole(name: str, value: Any, most: int) -> int:
 
 
 def _words(given: str | Collection[str] | None) -> frozenset[str] | None:
-    if given is None or given == "" or given == []:
-        return None
-    return frozenset((given,) if isinstance(given, str) else given)
+    return frozenset(names) if given != "" and (names := names_of(given, "edge_filter")) else None
 
 
 def _alike(texts: list[tuple[str, str]], least: float) -> list[tuple[int, int, float]]:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from pinfold.errors import Refused
-from pinfold.state.saved import format_saved, parse_saved
+from pinfold.state.saved import format_saved, parse_saved, whole
 from pinfold.state.session import SessionState, Settings
 from pinfold.state.silo import Silo, Slot
 from pinfold.state.value import Blob, Json, Stored, unpack_raw
@@ -57,15 +57,18 @@ def load_text(text: str, pack: Callable[[Any], Stored]) -> tuple[str, SessionSta
     saved = parse_saved(text)
     try:
         state = SessionState()
-        state.seq, state.at_ms = saved.seq, int(saved.head["at_ms"])
+        state.seq, state.at_ms = saved.seq, whole(saved.head["at_ms"])
         state.settings = msgspec.convert(json.loads(saved.head["settings"]), Settings)
+        for size in (state.settings.silo_size, state.settings.ttl_ms, state.settings.promote_after):
+            if size is not None and not 0 < size < 1 << 53:
+                raise ValueError(f"{size} is not possible")
         state.graph, state.schema = saved.graph, saved.schema
-        state.promises.last_token = int(saved.head["last_token"])
+        state.promises.last_token = whole(saved.head["last_token"])
         state.silo = Silo()
         state.silo.silo_size = state.settings.silo_size
         for fields in saved.slots:
             _load_slot(state.silo, fields, pack)
-        state.silo.next_index = int(saved.head["next_index"])
+        state.silo.next_index = whole(saved.head["next_index"])
         state.index_inputs()
     except (KeyError, ValueError, msgspec.ValidationError) as error:
         raise Refused(f"the file is damaged: {error!r}", code="bad_snapshot", hint="`session load` reads what `session save` wrote") from error
@@ -87,5 +90,5 @@ def _load_slot(silo: Silo, fields: dict[str, str], pack: Callable[[Any], Stored]
         value = pack(fields["value"]) if "value" in fields else _EMPTY[fields["empty"]]
     expires = fields.get("expires")
     extra = json.loads(fields["extra"]) if "extra" in fields else None
-    slot = Slot(int(fields["index"]), value, int(expires) if expires else None, int(fields["stored"]), fields.get("by"), extra)
+    slot = Slot(whole(fields["index"]), value, whole(expires) if expires else None, whole(fields["stored"]), fields.get("by"), extra)
     silo._put(fields.get("key", ""), slot)

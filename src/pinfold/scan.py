@@ -2,17 +2,18 @@
 
 Off unless $PINFOLD_SECRETS is `refuse` or `redact`. The patterns are few and sure: forms that their issuers gave a prefix, and
 private keys; a word that only looks random is left alone. $PINFOLD_SECRETS_HOOK names a function of your own, `module:name`,
-that gets a text and returns the (start, end, what) of each secret in it; it then takes the place of these patterns.
+that gets a text and returns the (start, end, what) of each secret in it; it then takes the place of these patterns. One is
+here: `pinfold.scan:with_detect_secrets` knows those of detect-secrets too (the extra `secrets`).
 """
 
 from __future__ import annotations
 
 import functools
-import os
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from pinfold import caller
 from pinfold.errors import ConfigurationError, Refused
 
 MODE = "PINFOLD_SECRETS"
@@ -45,6 +46,21 @@ def find(text: str) -> list[tuple[int, int, str]]:
     return [(found.start(), found.end(), _names[found.lastgroup or "p0"]) for found in _any.finditer(text)]
 
 
+def with_detect_secrets(text: str) -> list[tuple[int, int, str]]:
+    """Return what these patterns and those of detect-secrets know; its guesses, by entropy and by words, are left out."""
+    theirs = ((found.start(), found.end(), what) for what, pattern in _of_detect_secrets() for found in pattern.finditer(text))
+    return [*find(text), *theirs]
+
+
+@functools.cache
+def _of_detect_secrets() -> list[tuple[str, re.Pattern[str]]]:
+    from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+    from detect_secrets.plugins.base import RegexBasedDetector
+
+    kinds = get_mapping_from_secret_type_to_class().items()
+    return [(what, pattern) for what, kind in kinds if issubclass(kind, RegexBasedDetector) for pattern in kind().denylist]
+
+
 class Scanner:
     """What is done with secrets. mode: "refuse" or "redact"."""
 
@@ -72,19 +88,20 @@ class Scanner:
     def _in_text(self, text: str, where: str) -> str:
         parts: list[str] = []
         last = 0
-        for start, end, what in self._find(text):
+        for start, end, what in sorted(self._find(text)):
             if self.mode == "refuse":
                 hint = "store where it can be found instead; the operator may choose $PINFOLD_SECRETS=redact"
                 raise Refused(f"{where} holds what looks like a secret: {what}", code="secret_found", hint=hint, what=what)
             if start >= last:
                 parts += [text[last:start], f"[redacted {what}]"]
-                last = end
+            last = max(last, end)
         return text if not parts else "".join((*parts, text[last:]))
 
 
 def scanner_of_environment() -> Scanner:
     """Return the scanner the environment asks for, where it asks for one. Raises ConfigurationError."""
-    return _scanner(os.environ.get(MODE, ""), os.environ.get(HOOK, ""))
+    environ = caller.environ()
+    return _scanner(environ.get(MODE, ""), environ.get(HOOK, ""))
 
 
 @functools.cache

@@ -18,24 +18,30 @@ import msgspec
 from pinfold import limits
 from pinfold.arguments import (
     CallKeys,
+    age_ms_of,
     blobs_of,
     check_actor,
+    check_reason,
     check_session_name,
+    deadline_of,
     held,
     is_async,
     lease_ms_of,
     positive,
     reason_of,
     request_of,
+    shown_request,
     ttl_ms_of,
     until_lapse,
 )
 from pinfold.engine import Engine, Replica
 from pinfold.entry import Fact, decode_entry
 from pinfold.errors import Busy, PinfoldError, Refused, Unavailable, WorkFailed
+from pinfold.graph_session import rows_kept
 from pinfold.inputs_session import InputsSession
 from pinfold.recall_session import RecallSession
 from pinfold.state import promises as rules
+from pinfold.state.graph import Edge, Law, Node
 from pinfold.state.inputs import Input, rest_on
 from pinfold.state.outcomes import (
     Claimed,
@@ -55,7 +61,7 @@ from pinfold.state.outcomes import (
 from pinfold.state.promises import Promise
 from pinfold.state.session import SessionState, state_hash
 from pinfold.state.silo import Slot
-from pinfold.state.value import check_key, pack_value
+from pinfold.state.value import check_key, inline_bytes, pack_value, value_fields, value_of
 from pinfold.steps import RELEASED, Steps, Turn, Wait, Work, drive, no_work
 
 T = TypeVar("T")
@@ -67,6 +73,13 @@ KEEP: Any = object()
 
 _at_work: contextvars.ContextVar[frozenset[tuple[int, str]]] = contextvars.ContextVar("pinfold_at_work", default=frozenset())
 """(replica, key) of every `once` this thread or task is inside of: joining oneself would wait for ever."""
+
+
+def _leave(outer: contextvars.Token[frozenset[tuple[int, str]]]) -> None:
+    try:
+        _at_work.reset(outer)
+    except ValueError:
+        pass  # a task that was thrown away is closed outside of its context, which goes with it
 
 
 class SessionStatus(msgspec.Struct, frozen=True):
@@ -135,9 +148,14 @@ class Session(InputsSession, RecallSession):
                     replica.touches.hits += 1
                     return Hit(value, slot.index)
         found = self._look(check_key(key), fresh)
-        if wait_s > 0 and found.__class__ is Pending:
+        if wait_s and found.__class__ is Pending:
             return drive(self._peek_steps(key, wait_s, fresh), self, no_work)
         return found
+
+    def peeks_in_ram(self) -> bool:
+        """Return whether `peek` touches nothing but RAM: no server to ask, no file to look at for an input, no promotion to write at a hit."""
+        state = self._replica.state
+        return self._replica.journal.local and not state.inputs.given and state.settings.promote_after is None
 
     def _look(self, key: str, fresh: bool = False) -> Hit | Pending | Miss:
         """Return what is there now, without catching up; count it. fresh: what is stale is not there."""
@@ -242,8 +260,11 @@ class Session(InputsSession, RecallSession):
     def log(self, *, after: int = 0, limit: int = 50, actor: str | None = None) -> list[LogRow]:
         """Return up to limit entries with seq > after, oldest first; with after=0 the newest limit entries.
 
-        Raises Refused `history_gone` where after lies before the retained history.
+        actor: only those of this writer, and of those who write under it (`ci`, `ci/agent-7`).
+        Raises Refused `history_gone` where after lies before the retained history, `bad_arguments`.
         """
+        if after < 0 or limit < 0:
+            raise Refused(f"there are no {limit} entries after {after}", code="bad_arguments", hint="give both from 0 up")
         replica = self._replica
         replica.catch_up()
         journal, last = replica.journal, replica.state.seq
@@ -260,14 +281,23 @@ class Session(InputsSession, RecallSession):
                 )
             first, start = False, records[-1].seq
             for entry in map(decode_entry, records):
-                if actor is None or entry.actor == actor:
-                    rows.append(LogRow(entry.seq, entry.at_ms, entry.actor, entry.request_id, [_told(fact) for fact in entry.facts]))
+                if actor is None or entry.actor == actor or (entry.actor or "").startswith(f"{actor}/"):
+                    rows.append(LogRow(entry.seq, entry.at_ms, entry.actor, shown_request(entry.request_id), [_told(fact) for fact in entry.facts]))
         return list(rows)[:limit]
+
+    def confirm(self) -> int:
+        """Return the seq this session stands at, once all that was acknowledged before this call, by anyone, is in it.
+
+        What is read next is no older than that. Files and PostgreSQL are read so anyway; Redis may answer from a primary that was
+        replaced, and `max_stale_ms` from RAM. Raises Unavailable `unconfirmed`, `read_only` where it cannot be known.
+        """
+        self._replica.catch_up(confirm=True)
+        return self._replica.state.seq
 
     # --- writing ------------------------------------------------------------------------------------------------
 
-    def _turn(self, decide: Callable[[SessionState, int], tuple[list[Fact], Any]], **rest: Any) -> Any:
-        return self._replica.turn(decide, actor=self._actor, **rest)
+    def _turn(self, decide: Callable[[SessionState, int], tuple[list[Fact], Any]], *, request_id: str | None = None, **rest: Any) -> Any:
+        return self._replica.turn(decide, request_id=request_of(request_id), actor=self._actor, **rest)
 
     def set(
         self,
@@ -301,7 +331,8 @@ class Session(InputsSession, RecallSession):
             facts, answer = rules.decide_set(state.silo, state.promises, state.recency, key, stored, expires_at_ms, now_ms)
             return (facts if rests is None else rest_on(state, facts, key, rests, now_ms)), answer
 
-        answer = self._turn(decide, request_id=request_of(request_id), blobs=blobs_of(stored, blob), answer_type=Stored)
+        asked = {"f": "slot.put", "k": key, **value_fields(stored)}
+        answer = self._turn(decide, request_id=request_id, blobs=blobs_of(stored, blob), answer_type=Stored, asked=asked)
         return cast(Stored, answer)
 
     def claim(
@@ -313,7 +344,7 @@ class Session(InputsSession, RecallSession):
         fresh: a stale value is work to be done again, and exactly one caller gets it.
         """
         check_key(key)
-        if wait_s > 0:
+        if wait_s:
             return drive(self._claim_steps(key, lease_s, wait_s, request_id, fresh), self, no_work)
         return self._claim(key, lease_ms_of(lease_s), request_id, fresh)
 
@@ -333,7 +364,7 @@ class Session(InputsSession, RecallSession):
                 noticed[:] = [now_ms]
                 return rules.decide_claim(state.silo, state.promises, key, lease_ms, self._actor, now_ms, over)
 
-            answer = self._turn(decide, request_id=request_of(request_id), answer_type=Claimed)
+            answer = self._turn(decide, request_id=request_id, answer_type=Claimed, asked={"f": "promise.put", "k": key})
             if fresh and type(answer) is Slot and answer.extra is not None:
                 continue  # stored meanwhile: judge that one
             if isinstance(answer, (Slot, Promise)):
@@ -377,7 +408,8 @@ class Session(InputsSession, RecallSession):
             return (facts if rests is None else rest_on(state, facts, key, rests, now_ms)), answer
 
         try:
-            answer = self._turn(decide, request_id=request_of(request_id), blobs=blobs_of(stored, blob), answer_type=Settled)
+            asked = {"f": "slot.put", "k": key, **value_fields(stored)}
+            answer = self._turn(decide, request_id=request_id, blobs=blobs_of(stored, blob), answer_type=Settled, asked=asked)
         except Refused as refused:
             if refused.code in ("stale_token", "already_settled") and type(hit := self._look(key)) is Hit:
                 refused.fields["value"] = hit.value
@@ -392,11 +424,13 @@ class Session(InputsSession, RecallSession):
         cause: the exception that waiters in this process are raised. Raises Refused as `fulfil`.
         """
         key, token = held(claim, token)
+        reason = check_reason(reason)
 
         def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Settled]:
             return rules.decide_reject(state.silo, state.promises, key, token, reason, now_ms)
 
-        return cast(Settled, self._turn(decide, request_id=request_of(request_id), answer_type=Settled, cause=cause))
+        asked = {"f": "promise.put", "k": key, "s": rules.REJECTED}
+        return cast(Settled, self._turn(decide, request_id=request_id, answer_type=Settled, asked=asked, cause=cause))
 
     def release(self, claim: Claimed | str, *, token: int | None = None) -> None:
         """Give a claim back without a result, as if it had never been made: one of those waiting takes over at once.
@@ -447,36 +481,67 @@ class Session(InputsSession, RecallSession):
 
     def forget(
         self,
-        *keys: str,
+        *names: str,
         prefix: str | None = None,
+        kind: str | None = None,
+        where: Any = None,
+        group: str | None = None,
         actor: str | None = None,
         older_than_s: float | None = None,
         dry_run: bool = False,
         erase: bool = False,
     ) -> Forgotten:
-        """Remove these keys, and the slots that meet every condition given, in one entry; not undoable.
+        """Remove these keys and rows, and what meets every condition given, in one entry; not undoable.
 
-        erase: also rewrite the retained journal, snapshots and blobs so that the values are in no file any more.
-        dry_run: only say what would go. Raises Refused `bad_arguments` where nothing was named.
+        names: keys of slots, or ids of rows where no slot is called so; slot:KEY and row:ID say which. prefix: of keys. kind,
+        where, group: of rows. actor, older_than_s: of both, by their last write. An edge goes with its nodes. erase: also
+        rewrite the retained journal, snapshots, blobs and caches, so that what they said is in no file any more. dry_run: only
+        say what would go. Raises Refused `bad_arguments` where nothing was named, or a prefix and a condition of rows; `bad_age`.
         """
-        if not keys and prefix is None and actor is None and older_than_s is None:
-            raise Refused("nothing was named to forget", code="bad_arguments", hint="pass keys, a prefix, an actor or an age")
-        replica = self._replica
+        of_rows = kind is not None or where is not None or group is not None
+        if not names and not of_rows and prefix is None and actor is None and older_than_s is None:
+            raise Refused("nothing was named to forget", code="bad_arguments", hint="pass keys, ids, a prefix, a kind, a filter, a group, an actor or an age")
+        if of_rows and prefix is not None:
+            raise Refused("a prefix is of keys, kind, where and group are of rows", code="bad_arguments", hint="forget them one after the other")
+        from pinfold.recall.read import predicate
+        from pinfold.state import memory_rows as rows
 
-        def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], Dropped]:
-            before_ms = None if older_than_s is None else now_ms - round(older_than_s * 1000)
-            facts, answer = rules.decide_forget(state.silo, state.promises, keys, prefix, actor, before_ms)
-            return [] if dry_run else facts, answer
+        of = None if kind is None else rows.kind_of_type(kind)
+        holds = predicate(where)
+        replica, older_than_ms = self._replica, age_ms_of(older_than_s)
+        keys = [name.removeprefix("slot:") for name in names if not name.startswith("row:")]
+        ids = [name.removeprefix("row:") for name in names if not name.startswith("slot:")]
+        any_slots = not of_rows and (prefix is not None or actor is not None or older_than_s is not None)
+        any_rows = of_rows or (prefix is None and (actor is not None or older_than_s is not None))
 
-        answer: Dropped = self._turn(decide)
-        gone = list(dict.fromkeys((*answer.keys, *keys)))
-        if dry_run or not erase or not gone:
-            return Forgotten(answer.keys)
+        def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], tuple[list[str], list[str]]]:
+            before_ms = None if older_than_ms is None else now_ms - older_than_ms
+
+            def matches(row: Node | Edge | Law) -> bool:
+                return (
+                    (of is None or (isinstance(row, Node) and row.kind == of))
+                    and (group is None or row.get("group") == group)
+                    and (actor is None or row.mark[2] == actor)
+                    and (before_ms is None or row.mark[1] < before_ms)
+                    and (holds is None or holds(row))
+                )
+
+            conditions = (prefix, actor, before_ms) if any_slots else (None, None, None)
+            facts, dropped = rules.decide_forget(state.silo, state.promises, keys, *conditions)
+            slots = set(dropped.keys)
+            gone, went = rows.decide_forget_rows(state.graph, state.schema, [id for id in ids if id not in slots], matches if any_rows else None, now_ms)
+            facts += rows_kept(state, gone, now_ms)
+            return [] if dry_run else facts, (dropped.keys, went)
+
+        slots, went = self._turn(decide)
+        erased = {*slots, *keys}, {*went, *ids}
+        if dry_run or not erase or not any(erased):
+            return Forgotten(slots, False, went)
         from pinfold.erase import erase as erase_values
 
-        erase_values(replica.journal, replica.id, gone)
+        erase_values(replica.journal, replica.id, *erased)
         replica.reload()
-        return Forgotten(answer.keys, True)
+        return Forgotten(slots, True, went)
 
     def flush(self) -> Flushed:
         """Empty the silo; graph and pending promises stay, indexes are not given again. Returns the count of live slots."""
@@ -509,14 +574,15 @@ class Session(InputsSession, RecallSession):
     def wait(self, key: str, timeout_s: float) -> Hit | Rejected | Pending | Miss:
         """Return how the pending work on key ends: Hit or Rejected, through any takeovers; Pending at the timeout.
 
-        Never takes over and never returns an older value. Without pending work: what is known, Miss if nothing is.
+        Never takes over and never returns an older value. Without pending work, or where it was given back and nobody has
+        taken it over yet: what is known, Miss if nothing is. Raises Refused `bad_timeout`.
         """
         return drive(self._wait_steps(check_key(key), timeout_s), self, no_work)
 
     def _wait_steps(self, key: str, timeout_s: float) -> Steps[Hit | Rejected | Pending | Miss]:
-        deadline = time.monotonic() + timeout_s
+        deadline = deadline_of(timeout_s)
         while True:
-            known = self.promise(key)
+            known = yield Turn(lambda: self.promise(key))
             if known.status == rules.REJECTED:
                 return Rejected(key, known.reason or "")
             if known.status != rules.PENDING:
@@ -531,9 +597,9 @@ class Session(InputsSession, RecallSession):
                 return cast("Hit | Rejected", outcome)
 
     def _peek_steps(self, key: str, wait_s: float, fresh: bool = False) -> Steps[Hit | Pending | Miss | Rejected]:
-        deadline = time.monotonic() + wait_s
+        deadline = deadline_of(wait_s)
         while True:
-            self._replica.catch_up()
+            yield Turn(self._replica.catch_up)
             found = self._look(key, fresh)
             left_s = deadline - time.monotonic()
             if type(found) is not Pending or left_s <= 0:
@@ -545,7 +611,7 @@ class Session(InputsSession, RecallSession):
                 return cast("Hit | Rejected", outcome)
 
     def _claim_steps(self, key: str, lease_s: float, wait_s: float, request_id: str | None, fresh: bool = False) -> Steps[Hit | Pending | Claimed | Rejected]:
-        deadline = time.monotonic() + wait_s
+        deadline = deadline_of(wait_s)
         lease_ms = lease_ms_of(lease_s)
         while True:
             found = yield Turn(lambda: self._claim(key, lease_ms, request_id, fresh))
@@ -609,7 +675,7 @@ class Session(InputsSession, RecallSession):
         fresh: bool = True,
     ) -> Steps[Hit]:
         rests = None if inputs is None else list(inputs)
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = None if timeout_s is None else deadline_of(timeout_s)
         lease_ms = lease_ms_of(lease_s)
         mark = (id(self._replica), key)
         if mark in _at_work.get():
@@ -654,8 +720,8 @@ class Session(InputsSession, RecallSession):
                     made.append((yield Work()))
                 value = made[0]
             finally:
-                _at_work.reset(outer)
                 self._engine.renewer.remove(renewing)
+                _leave(outer)
             settled = yield Turn(lambda: self.fulfil(claim, value, ttl_s=ttl_s, inputs=rests))
         except Exception as error:
             if isinstance(error, Refused) and error.code in ("stale_token", "already_settled") and error.fields.get("key") == claim.key:
@@ -663,8 +729,11 @@ class Session(InputsSession, RecallSession):
                 return Hit(error.fields["value"], None, True) if "value" in error.fields else None
             yield Turn(lambda error=error: self._quietly(lambda: self.reject(claim, reason_of(error), cause=error)))  # type: ignore[misc]
             raise
-        except BaseException:  # interrupted or cancelled: that is this caller's affair, not the waiters'
+        except GeneratorExit:  # a task that was thrown away with its loop: nobody is left to wait for a turn
             self._quietly(lambda: self.release(claim))
+            raise
+        except BaseException:  # interrupted or cancelled: that is this caller's affair, not the waiters'
+            yield Turn(lambda: self._quietly(lambda: self.release(claim)))
             raise
         return Hit(value, settled.index)
 
@@ -735,6 +804,17 @@ class Session(InputsSession, RecallSession):
         self._replica.flush_touches()
 
 
+_TIMES = ("created", "ended", "restored")
+
+
+def _when(at_ms: int) -> str:
+    """Return Unix time in ms as UTC to the second."""
+    try:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_ms / 1000))
+    except (ValueError, OverflowError, OSError):
+        return str(at_ms)  # a year that has no four digits: some clock was wrong
+
+
 # --- telling ------------------------------------------------------------------------------------------------------
 
 
@@ -742,7 +822,7 @@ def _told(fact: Fact) -> str:
     """Return a fact in a few words, without its value: what an agent needs to find out who did what."""
     name, key = fact["f"], fact.get("k")
     if name == "slot.put":
-        size = fact.get("n", len(fact.get("v") or fact.get("j") or ""))
+        size = fact["n"] if "n" in fact else inline_bytes(value_of(fact))
         return f"set {key} [{fact['i']}] {size} bytes" + (f" sha256={fact['h'].hex()[:12]}" if "h" in fact else "")
     if name == "slot.drop":
         return f"{fact.get('why', 'dropped')} {key}"
@@ -755,11 +835,12 @@ def _told(fact: Fact) -> str:
         verb = "created" if "born" not in fact else f"renamed {fact['was']} to" if "was" in fact else "patched"
         return f"{verb} {fact['id']}" + (f" {fact['src']} --({fact['rel']})--> {fact['dst']}" if name == "edge.put" and verb == "created" else "")
     if name in ("node.drop", "edge.drop", "law.drop"):
-        return f"dropped {fact['id']}"
+        return f"{fact.get('why', 'dropped')} {fact['id']}"
     if name == "schema.put":
         return f"declared {fact.get('kind', 'relations')}"
     if name == "touch":
         return "reads noted"
     if name == "session.put":
-        return "session " + " ".join(f"{k}={v}" for k, v in fact.items() if k != "f")
+        told = {k: _when(v) if k in _TIMES and v else ",".join(v) if k == "merged" else v for k, v in fact.items() if k != "f"}
+        return "session " + " ".join(f"{k}={v}" for k, v in told.items())
     return "lost: this entry could not be read when the store was repaired" if name == "lost" else str(name)

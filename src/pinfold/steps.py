@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import threading
 from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -143,7 +144,7 @@ async def _wait_in_task(session: Session, step: Wait) -> Any:
     replica, waiter = session._replica, Waiter(notify)
     replica.add_waiter(step.key, waiter)
     try:
-        if _still_pending(replica, step.key, step.fresh):
+        if await in_thread(functools.partial(_still_pending, replica, step.key, step.fresh)):
             await asyncio.wait([settled], timeout=step.timeout_s)
     finally:
         replica.remove_waiter(step.key, waiter)
@@ -160,14 +161,23 @@ async def _turn_in_thread(session: Session, run: Callable[[], Any]) -> Any:
     """Run a turn in a worker thread. A claim won after the caller was cancelled is given back: nobody would work on it."""
     import asyncio
 
-    future = asyncio.get_running_loop().run_in_executor(None, contextvars.copy_context().run, run)
+    handed = threading.Lock()  # taken once: by the turn that is done, or by the caller that is gone
+    answers: list[Any] = []
+
+    def turn() -> Any:
+        answers.append(run())
+        if not handed.acquire(blocking=False):
+            give_back(answers[0])
+        return answers[0]
+
+    def give_back(answer: Any) -> None:
+        if type(answer) is Claimed:
+            session._quietly(lambda: session.release(answer))
+
+    future = asyncio.get_running_loop().run_in_executor(None, contextvars.copy_context().run, turn)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-
-        def give_back(done: asyncio.Future[Any]) -> None:
-            if not done.cancelled() and done.exception() is None and type(done.result()) is Claimed:
-                session._quietly(lambda: session.release(done.result()))
-
-        future.add_done_callback(give_back)
+        if not handed.acquire(blocking=False):
+            await in_thread(lambda: give_back(answers[0]))
         raise

@@ -6,15 +6,15 @@ session is verified at its end: both sides, loaded anew from their journals, hav
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from pinfold import limits
-from pinfold.engine import blob_names, load_state
 from pinfold.entry import GENESIS, Record, decode_entry, hash_of
 from pinfold.errors import Busy, JournalCorrupt, Refused
+from pinfold.fold import blob_names, load_state
 from pinfold.journal.base import Journal, Snapshot
 from pinfold.state.session import decode_snapshot, encode_snapshot, state_hash
 
@@ -31,17 +31,25 @@ class Copied(msgspec.Struct, frozen=True):
     state_hash: str
 
 
-def copy_store(source: Journal, target: Journal, *, compacted: bool = False, only: str | None = None) -> Iterator[Copied]:
+def copy_store(
+    source: Journal, target: Journal, *, compacted: bool = False, only: str | None = None, told: Callable[[int, int], None] | None = None
+) -> Iterator[Copied]:
     """Copy every session, or only one with its incarnations; yield each once it is verified.
 
-    compacted: the state alone, without its history. Raises Refused `copy_differs` where the target holds something else
-    under that name, JournalCorrupt where the copy does not verify.
+    compacted: the state alone, without its history. told: called with (entries done, entries).
+    Raises Refused `copy_differs` where the target holds something else under that name, JournalCorrupt where the copy does not verify.
     """
-    names = [info.name for info in source.sessions()] if only is None else sorted(source.incarnations(only))
-    for name in names:
+    found = source.sessions() if only is None else [info for name in sorted(source.incarnations(only)) if (info := source.info(name)) is not None]
+    total, done = sum(info.entries for info in found), 0
+
+    def went(count: int) -> None:
+        if told is not None:
+            told(min(done + count, total), total)
+
+    for name, size in [(info.name, info.entries) for info in found]:
         entries = 0
         for _ in range(limits.TURN_ATTEMPTS):
-            entries += _copy(source, target, name, compacted)
+            entries += _copy(source, target, name, compacted, went)
             ours, theirs = load_state(source, name), load_state(target, name)
             if ours.seq == theirs.seq:
                 break  # else somebody writes to the source: once more
@@ -49,10 +57,12 @@ def copy_store(source: Journal, target: Journal, *, compacted: bool = False, onl
             raise Busy(f"session {name!r} of {source.url} is written to all the time", hint="copy it when it is quieter")
         if (ours.hash, state_hash(ours)) != (theirs.hash, state_hash(theirs)):
             raise JournalCorrupt(f"the copy of session {name!r} differs from it at entry {ours.seq}", seq=ours.seq, hint="run `pinfold doctor` on both stores")
+        done += size
+        went(0)
         yield Copied(name, entries, ours.seq, state_hash(ours))
 
 
-def _copy(source: Journal, target: Journal, name: str, compacted: bool) -> int:
+def _copy(source: Journal, target: Journal, name: str, compacted: bool, went: Callable[[int], None]) -> int:
     """Bring the target's journal up to the source's end. Return how many entries went over."""
     there = target.info(name)
     if there is None:
@@ -74,6 +84,7 @@ def _copy(source: Journal, target: Journal, name: str, compacted: bool) -> int:
             if target.append(name, after, after_hash, batch, blobs) is not None:
                 raise Refused(f"somebody writes to session {name!r} of {target.url}", code="copy_differs", hint="stop that first", session_id=name)
             after, after_hash, count = batch[-1].seq, batch[-1].hash, count + len(batch)
+        went(count)
     if count >= limits.SNAPSHOT_MIN_ENTRIES:
         state = load_state(target, name)
         body = encode_snapshot(state)

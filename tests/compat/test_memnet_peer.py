@@ -1,7 +1,6 @@
 """Side by side with MemNet 0.3.2 itself: its bundled examples, command for command, `memnet` -> `pinfold`.
 
-MemNet is installed from PyPI into a venv of its own, once, in pytest's cache folder. Where PyPI cannot be reached these tests
-say so in red and are skipped.
+MemNet is installed from PyPI into a venv of its own (tests/peers.py).
 """
 
 from __future__ import annotations
@@ -10,20 +9,19 @@ import json
 import os
 import re
 import subprocess
-import venv
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.peers import python_with
 
 from pinfold import Memory
 from pinfold.dialect.parse import parse_rows
 from pinfold.doors.cli import main
 
 PEER = "memnet-llm==0.3.2"
-INSTALL_S = 180
 
 pytestmark = pytest.mark.peer
 
@@ -55,25 +53,8 @@ class Peer(NamedTuple):
 
 @pytest.fixture(scope="session")
 def peer(request: pytest.FixtureRequest) -> Peer:
-    folder = Path(request.config.cache.mkdir("memnet-0.3.2")) if request.config.cache is not None else None
-    if folder is None:
-        pytest.skip("pytest runs without a cache")
-    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    if not (folder / "installed").exists():
-        venv.create(folder, with_pip=True, clear=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PEER]
-        try:
-            done = subprocess.run(install, capture_output=True, text=True, timeout=INSTALL_S, check=False)
-            why = done.stderr.strip().splitlines()[-1:] if done.returncode else []
-        except subprocess.TimeoutExpired:
-            why = [f"no answer in {INSTALL_S} s"]
-        if why or not python.exists():
-            reporter = request.config.pluginmanager.get_plugin("terminalreporter")
-            if reporter is not None:
-                reporter.write_line(f"\n{PEER} COULD NOT BE INSTALLED: nothing was compared with MemNet itself. {' '.join(why)}", red=True, bold=True)
-            pytest.skip(f"{PEER} could not be installed: {' '.join(why)}")
-        (folder / "installed").write_text(PEER)
-    (examples,) = folder.glob("**/site-packages/memnet/examples")
+    python = python_with(request, PEER)
+    (examples,) = python.parents[1].glob("**/site-packages/memnet/examples")
     return Peer(python, examples)
 
 
@@ -134,14 +115,14 @@ def test_the_quick_start_of_memnets_readme_runs_here_and_shows_what_memnet_hides
     commands = readme(peer.examples)
     there = peer.run(*commands)
     assert [answer["exit_code"] for answer in there] == [0] * len(commands)
-    here = ours("serve", *commands)
+    here = ours(*commands)  # without `serve`: nothing has to be started here
     assert [(status, err) for status, _, err in here if status] == []
     for place in (3, 4):  # the pin map, and its older name
-        theirs, shown = rows(there[place]["stdout"]), rows(here[place + 1][1])
+        theirs, shown = rows(there[place]["stdout"]), rows(here[place][1])
         assert holds(shown, theirs)
         # E01 and E02 are delete_on_expire: there hidden from the moment they are written, so that two nodes hang on nothing
         assert sorted(shown.keys() - theirs.keys()) == ["E01", "E02"]
-    walked = [set(re.findall(r"\b[A-Z]+[0-9]+\b", text)) for text in (there[5]["stdout"], here[6][1])]
+    walked = [set(re.findall(r"\b[A-Z]+[0-9]+\b", text)) for text in (there[5]["stdout"], here[5][1])]
     assert walked[0] <= walked[1] and {"N01", "PLR01", "TEC01", "PRD01"} <= walked[1]
     assert ours("session close")[0][0] == 0
 

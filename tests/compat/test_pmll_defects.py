@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pinfold import Claimed, Hit, Memory, Miss, Pending
+from pinfold import Claimed, Hit, Memory, Miss, Pending, limits
 from pinfold.compat.pmll import PMMemoryStore, QPromiseRegistry, embed, peek_context, resolve_context, retrieve_with_traversal, search_graph, upsert_node
 from pinfold.errors import Refused
 from pinfold.operations import BY_NAME, BY_TOOL, Call, run
@@ -159,6 +160,14 @@ def test_15_a_bulk_write_is_whole_or_nothing_counts_rightly_and_links_the_most_s
     session.mutate(f"+ NOTE [NEW1x] ; content={text} north")
     done = session.add_interlinked([{"type": "note", "label": "late", "content": f"{text} south"}])
     assert [edge["target"] for edge in done.edges] == ["NEW1x"]
+    alike = "the ferry to the island leaves at nine"
+    session.mutate(
+        "\n".join(f"+ NOTE [A{n:03}] ; content={alike} o'clock" for n in range(100))
+        + "\n"
+        + "\n".join(f"+ NOTE [S{n:03}] ; content={alike}" for n in range(150))
+    )
+    done = session.add_interlinked([{"type": "note", "label": "ferry", "content": alike}])
+    assert done.edges_created == 200 and sum(edge["target"].startswith("S") and edge["weight"] == 1 for edge in done.edges) == 150, "the most similar 200"
 
 
 def test_16_metadata_is_copied(session):
@@ -339,7 +348,7 @@ def test_33_ttl_and_sizes_are_bounded(graphs, clock):
     clock.pass_days(1)
     assert type(session.peek("k")) is Miss
     with pytest.raises(Refused) as refused:
-        session.upsert_node("concept", "big", "x" * 70_000)
+        session.upsert_node("concept", "big", "x" * (limits.CONTENT_BYTES + 1))
     assert refused.value.code == "value_too_large"
 
 
@@ -354,8 +363,14 @@ def test_34_an_upsert_and_a_relation_look_nothing_up_by_scanning(session):
 
 
 def test_35_a_text_of_many_distinct_words_is_searched_like_any_other(session):
-    session.remember(" ".join(f"w{n:05}" for n in range(3_000)))
-    assert session.search("w02999").direct[0].score > 50
+    """200,000 words, there the end of it, are more than a content may have; what fits costs its length, and no more."""
+    session.remember(" ".join(f"w{n:05}" for n in range(5_000)))
+    session.remember("something else")
+    found = session.search("w04999").direct
+    assert found[0].node_id == "NOTE1" and found[0].score > 50
+    with pytest.raises(Refused) as refused:
+        session.remember(" ".join(f"w{n:06}" for n in range(200_000)))
+    assert refused.value.code == "value_too_large"
 
 
 def test_36_ids_that_are_names_of_the_language_are_just_not_there(session):
@@ -420,10 +435,20 @@ def test_40_no_tool_posts_to_a_url_somebody_names(graphs):
             call(graphs, "graphql", query="{ __typename }", **argument)
 
 
-def test_41_the_instructions_name_only_tools_that_exist():
+def test_41_the_instructions_name_only_tools_and_arguments_that_exist():
     from pinfold.doors.mcp import INSTRUCTIONS
+    from pinfold.doors.surface import prompt_text, prompts
 
-    assert {"peek", "set", "resolve"} <= set(INSTRUCTIONS.replace(":", " ").replace(",", " ").split()) & set(BY_TOOL)
+    texts = [INSTRUCTIONS, *(prompt_text(prompt["name"], _given(prompt))[1] for prompt in prompts())]
+    arguments = {param.name for row in BY_NAME.values() for param in row.params} | {"session_id"}
+    for text in texts:
+        named = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", text))
+        assert named <= set(BY_TOOL) | arguments, named
+    assert {"peek", "set", "resolve"} <= set(re.findall(r"[a-z]+", INSTRUCTIONS)) & set(BY_TOOL)
+
+
+def _given(prompt):
+    return {argument["name"]: "x" for argument in prompt["arguments"]}
 
 
 def test_42_an_error_is_flagged_and_says_which_id_was_missing(graphs):
@@ -438,9 +463,14 @@ def test_42_an_error_is_flagged_and_says_which_id_was_missing(graphs):
 def test_43_what_was_written_can_be_listed_exported_and_deleted_and_saved_work_is_counted(graphs, session):
     session.upsert_node("concept", "a", "x")
     session.set("k", "v")
+    assert call(graphs, "read_list")["total"] == 1 and call(graphs, "keys")["keys"] == ["k"]
+    assert call(graphs, "diff", a=0)["text"].startswith("+ CONCEPT [CONCEPT1] ; label=a") and call(graphs, "log")["entries"]
+    assert call(graphs, "mutate", text="- CONCEPT1")["dropped"] == ["CONCEPT1"]
+    call(graphs, "drop", keys=["k"])
+    assert call(graphs, "keys")["keys"] == [] and call(graphs, "session_close")["status"] == "ended"
+    session = graphs.session(S)
+    session.set("k", "v")
     session.once("k", lambda: "never run")
-    assert {"read_list", "session_save", "mutate", "log"} <= set(BY_TOOL)
-    session.delete("CONCEPT1")
     assert call(graphs, "memory_status")["ledger"]["executions_avoided"] == 1
 
 

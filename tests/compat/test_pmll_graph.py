@@ -226,9 +226,16 @@ def test_an_export_is_imported_whole_or_not_at_all():
     exported = export_graph(S)
     assert import_graph("other", exported) == get_graph_stats(S)
     assert [(n["label"], n["metadata"]) for n in export_graph("other")["nodes"]] == [("a", {"k": "v"}), ("b", {})]
-    with pytest.raises(Refused):
-        import_graph("other", {"nodes": exported["nodes"][:1], "edges": exported["edges"]})
-    assert get_graph_stats("other")["nodes"] == 2
+    kept = export_graph("other")
+    (node, other), (edge,) = exported["nodes"], exported["edges"]
+    for nodes, edges in (
+        ([node], [edge]), ([node, other], [{**edge, "weight": float("nan")}]), ([node, other], [{**edge, "relation": "no relation!"}]),
+        ([node, other], [{**edge, "target": edge["source"]}]), ([node, {"id": "x"}], []), ([node, other], [edge, {"id": "e"}]),
+    ):  # fmt: skip
+        with pytest.raises(Refused):
+            import_graph("other", {"nodes": nodes, "edges": edges})
+        assert export_graph("other") == kept
+    assert import_graph("other", {"nodes": [node], "edges": []})["nodes"] == 1, "what was there before is replaced"
 
 
 def test_a_configured_file_keeps_graphs(tmp_path):

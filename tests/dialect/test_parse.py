@@ -108,6 +108,8 @@ def test_limits_are_named() -> None:
     assert problems("#" * (limits.DOCUMENT_BYTES + 1)) == [(1, 1, "limit_exceeded")]
     assert problems("\n" * (limits.DOCUMENT_LINES + 1)) == [(limits.DOCUMENT_LINES + 1, 1, "limit_exceeded")]
     assert problems(f"~ [T1] ; a={'x' * (limits.FIELD_VALUE_BYTES + 1)}") == [(1, 10, "limit_exceeded")]
+    assert problems(f"~ [T1] ; content={'x' * limits.CONTENT_BYTES}") == []
+    assert problems(f"~ [T1] ; content={'x' * (limits.CONTENT_BYTES + 1)}") == [(1, 10, "limit_exceeded")]
     assert problems("~ [T1]" + "".join(f" ; k{i}=1" for i in range(limits.FIELDS_PER_ROW + 1)))[0][2] == "limit_exceeded"
     assert problems(f"+ TSK [{'x' * 65}]")[0][2] == "parse_error"
     assert problems(f"+ TSK [{'x' * 64}]") == []

@@ -13,9 +13,9 @@ import jsonschema
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
-from tests.doors.test_mcp import EXAMPLES
+from tool_examples import EXAMPLES
 
-from pinfold import Memory
+from pinfold import Memory, Session
 from pinfold.doors.budget import ANSWER_TOKENS, DEFAULT_TOKENS, fit, tokens
 from pinfold.doors.mcp import Door, build_server, tools_of
 from pinfold.doors.surface import COMPLETIONS, prompt_text, prompts
@@ -41,7 +41,23 @@ def big() -> Any:
         session.set("marks", '"\\\n' * 60_000)
         for number in range(120):
             memory.session(f"session-{number:03}-{'n' * 80}").set("a", 1)
+        fill_doubted(memory.session("doubted"))
         yield memory
+
+
+def fill_doubted(session: Session) -> None:
+    """Write hundreds of stale rows and keys, of rows that claim one key, of kinds, and of memories around one."""
+    names = [f"CLAIM_of_a_long_name_{n:03}" for n in range(400)]
+    session.mutate("\n".join(["+ FACT [F] ; window=Tuesday", *(f"+ CLAIM [{name}] ; about=the window" for name in names)]))
+    session.mutate("\n".join(f"+ [{name}] --(derived_from)--> [F]" for name in names))
+    for number in range(100):
+        session.set(f"a key of some length, number {number}", "v", inputs=["row:F"])
+    session.mutate("~ [F] ; window=Thursday")
+    session.mutate("\n".join(f"+ TWIN [T{n}] ; code={n // 2}" for n in range(600)))
+    session.mutate('SCHEMA TWIN ; fields="id code" ; unique=code ; open=true')
+    session.mutate("\n".join(f'SCHEMA KIND{n} ; fields="id {" ".join(f"field_{n}_{m}" for m in range(9))}" ; open=true' for n in range(150)))
+    session.mutate("\n".join(f'+ CONCEPT [C{n}] ; label="window {n}" ; content="{"the deploy window is on Tuesday " * 9}"' for n in range(150)))
+    session.mutate("\n".join(f"+ [C{n}] --(near)--> [C0]" for n in range(1, 150)))
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +73,12 @@ DEFAULTS: list[tuple[str, dict[str, Any]]] = [
     ("schema", {}), ("housekeep", {"bucket": "orphans"}), ("diff", {"a": 3000}), ("forget", {"prefix": "key"}), ("init", {}), ("peek", {"key": "none"}),
     ("drop", {"prefix": "key-0000"}), ("mutate", {"text": "\n".join(f"+ TSK [NEW] ; goal=\"{'plain words here ' * 18}{n}\"" for n in range(40))}),
     ("graphql", {"query": "{session{nodes{totalCount}}}"}), ("session_fork", {"name": "forked"}),
+    *((tool, {"session_id": "doubted", **arguments}) for tool, arguments in (
+        ("stale", {}), ("refresh", {"list": True}), ("why", {"name": "CLAIM_of_a_long_name_007"}), ("conflicts", {}), ("schema", {}),
+        ("housekeep", {"bucket": "orphans"}), ("search_memory_graph", {"query": "deploy window"}), ("retrieve_with_traversal", {"start_node_id": "C0"}),
+        ("pin_map", {"query": "deploy window"}), ("read_list", {"tag": "CLAIM"}), ("query_walk", {"anchor": "F"}), ("prune_stale_links", {"dry_run": True}),
+        ("add_interlinked_context", {"items": [{"type": "note", "label": f"l{n}", "content": f"the deploy freeze {n}"} for n in range(60)]}),
+    )),
 ]  # fmt: skip
 ASKED: list[tuple[str, dict[str, Any]]] = [
     ("keys", {"limit": 100_000}), ("log", {"limit": 100_000}), ("log", {"after": 1, "limit": 100_000}), ("read_list", {"limit": 100_000}),
@@ -82,6 +104,7 @@ def call_all(memory: Memory, calls: list[tuple[str, dict[str, Any]]], structured
 
 
 @pytest.mark.filterwarnings("ignore:open_binary is deprecated:DeprecationWarning")
+@pytest.mark.requirement("budgets")
 def test_no_default_answer_is_over_two_thousand_tokens_and_none_over_twentyfive_thousand(big: Memory, count: Any) -> None:
     for most, calls in ((DEFAULT_TOKENS, DEFAULTS), (ANSWER_TOKENS, ASKED)):
         for tool, result in call_all(big, calls):
@@ -90,6 +113,7 @@ def test_no_default_answer_is_over_two_thousand_tokens_and_none_over_twentyfive_
             assert count(text) <= most, f"{tool}: {count(text)} tokens"
 
 
+@pytest.mark.requirement("budgets")
 def test_what_was_cut_can_be_had_page_by_page(big: Memory) -> None:
     session = big.session("big")
     for tool, field, cursor, wanted in (("keys", "keys", "next_cursor", session.keys()), ("session_list", "sessions", "next_cursor", None)):
@@ -102,6 +126,29 @@ def test_what_was_cut_can_be_had_page_by_page(big: Memory) -> None:
                 break
             arguments["cursor"] = page[cursor]
         assert len(found) == page["total"] and (wanted is None or found == wanted)
+    walk = call_all(big, [("query_walk", {"session_id": "doubted", "anchor": "F"})])[0][1].content[0].text
+    assert walk.splitlines()[-1].endswith("clipped=fanout,max_rows") and "# stale" in walk, "fewer rows, and all that is said of them"
+    doubted = big.session("doubted")
+    for tool, field, wanted in (
+        ("stale", "stale", [row.name for row in doubted.stale()]),
+        ("refresh", "stale", [row.name for row in doubted.refresh_list()]),
+        ("conflicts", "conflicts", [row.ids for row in doubted.conflicts()]),
+        ("schema", "lines", doubted.schema()),
+        ("housekeep", "lines", doubted.housekeep("orphans").lines),
+        ("retrieve_with_traversal", "results", [row.node_id for row in doubted.traverse("C0", limit=1000).results]),
+    ):
+        asked: dict[str, Any] = {"session_id": "doubted", **({"bucket": "orphans"} if tool == "housekeep" else {})}
+        asked |= {"start_node_id": "C0"} if tool == "retrieve_with_traversal" else {}
+        had: list[Any] = []
+        pages = 0
+        while True:
+            page = call_all(big, [(tool, asked)], structured=True)[0][1].structured_content
+            had += [row if isinstance(row, str) else row.get("name") or row.get("ids") or row["node_id"] for row in page[field]]
+            pages += 1
+            if "next_cursor" not in page and "next_offset" not in page:
+                break
+            asked |= {"offset": page["next_offset"]} if "next_offset" in page else {"cursor": page["next_cursor"]}
+        assert had == wanted and page["total"] == len(wanted) and pages > 2, tool
     for key in ("long", "wide", "marks"):
         whole, part = "", {"next_offset": 0}
         while "next_offset" in part:
@@ -110,6 +157,37 @@ def test_what_was_cut_can_be_had_page_by_page(big: Memory) -> None:
         assert whole == session.peek(key).value  # type: ignore[union-attr]
         first = json.loads(call_all(big, [("resolve", {"promise_id": key})])[0][1].content[0].text)
         assert whole.startswith(first["payload"]) and first["next_offset"] == len(first["payload"].encode())
+
+
+def test_a_refusal_of_thousands_of_problems_tells_the_first_and_how_many(big: Memory, count: Any) -> None:
+    result = call_all(big, [("mutate", {"text": "\n".join(f"~ [NO{n}] ; a=1" for n in range(9000))})])[0][1]
+    error = json.loads(result.content[0].text)["error"]
+    assert result.is_error and count(result.content[0].text) <= DEFAULT_TOKENS
+    assert [problem["line"] for problem in error["errors"][:3]] == [1, 2, 3] and error["cut"] == {"errors": f"{len(error['errors'])}/9000"}
+
+
+def test_resources_keep_to_the_budget_of_an_answer(big: Memory, count: Any) -> None:
+    async def work() -> None:
+        door = Door(big, default_session=lambda: "big")
+        async with asyncio.timeout(WAIT_S), Client(build_server(door), mode="legacy") as client:
+            for path in ("big/log", "big/status", "doubted/stale", "doubted/log", f"big/pin-map/{ID}"):
+                (shown,) = (await client.read_resource(f"pinfold://{path}")).contents
+                assert count(shown.text) <= DEFAULT_TOKENS, path  # type: ignore[union-attr]
+                if not path.startswith("big/pin-map"):
+                    told = json.loads(shown.text)  # type: ignore[union-attr]
+                if path.endswith("/log"):
+                    assert told["next_after"] == big.session(path[:-4]).status().seq, "the newest entries are those that are told"
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("limit", [-1, 0, 1])
+def test_a_page_that_cannot_be_is_refused_and_an_empty_one_ends(big: Memory, limit: int) -> None:
+    for tool in ("keys", "stale", "conflicts", "schema", "session_list"):
+        where = {} if tool == "session_list" else {"session_id": "doubted"}
+        result = call_all(big, [(tool, {"limit": limit, "cursor": -1 if limit == 1 else 0, **where})])[0][1]
+        told = result.content[0].text
+        assert not result.is_error and "cursor" not in told if limit == 0 else "bad_arguments" in told, (tool, told)
 
 
 @pytest.mark.parametrize(

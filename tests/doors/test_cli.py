@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import isolate, run
+from cli_runner import run, twice
 
 from pinfold import Memory, call_key
 from pinfold.doors.arguments import duration, flag_of
 from pinfold.doors.cli import OWN_VERBS
 from pinfold.operations import TABLE
 
-own_store = pytest.fixture(autouse=True)(isolate)
+own_store = twice()
 
 
 # --- values come out as they went in ------------------------------------------------------------------------------
@@ -130,6 +130,12 @@ def test_looking_writes_nothing() -> None:
     assert run("session", "list", "--json").json == {"sessions": [], "total": 0}
 
 
+def test_a_look_that_became_a_claim_says_whose_work_it_is() -> None:
+    ran = run("peek", "k", "--claim")
+    assert ran.out == b"" and "k is yours to do: token=1" in ran.err
+    assert "k is being worked on" in run("peek", "k", "--claim").err
+
+
 def test_a_claim_is_won_once_and_settled_with_its_token() -> None:
     assert run("claim", "k", "--lease", "5m").text == "claimed k token=1 lease_left=300s\n"
     assert run("claim", "k", "--json").json["status"] == "pending"
@@ -173,7 +179,10 @@ def test_the_log_tells_who_changed_what() -> None:
     run("set", "k", "w", "--actor", "bob")
     lines = run("log").text.splitlines()
     assert " ann  " in lines[0] and lines[1].endswith("bob  set k [0] 1 bytes")
-    assert [entry["seq"] for entry in run("log", "--by", "bob", "--json").json["entries"]] == [2]
+    run("set", "k", "x", "--actor", "bob/agent")
+    run("set", "k", "y", "--actor", "bobby")
+    for flag in ("--by", "--actor"):
+        assert [entry["seq"] for entry in run("log", flag, "bob", "--json").json["entries"]] == [2, 3]
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------
@@ -211,6 +220,7 @@ def test_flags_may_stand_before_the_verb_and_inside_a_group() -> None:
 # --- durations ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("60m", 3600), ("2h", 7200), ("1d", 86400), ("1.5h", 5400), ("500ms", 0.5)])
 def test_durations_have_units(text: str, seconds: float) -> None:
     assert duration(text) == seconds
@@ -288,6 +298,7 @@ def test_a_read_only_store_is_unavailable_for_writing(tmp_path: Path) -> None:
     assert ran.status == 4 and "read_only" in ran.err
 
 
+@pytest.mark.alone
 def test_a_bug_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError("oh")
@@ -297,6 +308,7 @@ def test_a_bug_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ran.status == 5 and "internal: ZeroDivisionError: oh" in ran.err and "Traceback" in ran.err
 
 
+@pytest.mark.alone
 def test_an_interrupt_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*args: Any) -> Any:
         raise KeyboardInterrupt
@@ -308,6 +320,7 @@ def test_an_interrupt_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- help ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("argv", [(), ("--help",), ("-h",), ("help",)])
 def test_help_lists_every_verb_in_groups(argv: tuple[str, ...]) -> None:
     ran = run(*argv)
@@ -317,6 +330,7 @@ def test_help_lists_every_verb_in_groups(argv: tuple[str, ...]) -> None:
     assert max(map(len, ran.text.splitlines())) <= 110
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("row", [row for row in TABLE if row.cli], ids=lambda row: row.name)
 def test_the_help_of_a_verb_names_its_flags_and_every_other_verb_of_the_row(row: Any) -> None:
     for verb in row.cli:
@@ -326,12 +340,14 @@ def test_the_help_of_a_verb_names_its_flags_and_every_other_verb_of_the_row(row:
         assert run("help", *verb.split()).text == ran.text
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("verb", [verb for verb in OWN_VERBS if verb != "mcp"])
 def test_every_own_verb_has_help(verb: str) -> None:
     ran = run(verb, "--help")
     assert ran.status == 0 and ran.text.startswith(f"usage: pinfold {verb}")
 
 
+@pytest.mark.alone
 def test_every_row_says_something_short_about_itself() -> None:
     from pinfold.doors.help import summary_of
 
@@ -341,6 +357,7 @@ def test_every_row_says_something_short_about_itself() -> None:
 # --- where, stat, compact, version, guide -------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 def test_where_prints_store_and_session_and_makes_nothing(tmp_path: Path) -> None:
     where = run("where", "--json").json
     assert where == {
@@ -366,6 +383,7 @@ def test_stat_and_compact_tell_sizes_and_snapshots() -> None:
     assert run("peek", "k").out == b"v"
 
 
+@pytest.mark.alone
 def test_version_is_the_packages() -> None:
     import pinfold
 
@@ -397,6 +415,7 @@ def test_the_lines_of_the_guide_are_lines() -> None:
     assert loose.startswith("- ") and len(loose.splitlines()) == 10 and run("guide", "--loose", "--json").json["guide"] == loose
 
 
+@pytest.mark.alone
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
@@ -405,6 +424,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ran.status == 2 and "pip install 'pinfold[mcp]'" in ran.err
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_knows_every_verb_and_flag(shell: str) -> None:
     script = run("completion", shell).text

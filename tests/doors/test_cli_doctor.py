@@ -14,7 +14,7 @@ from cli_runner import isolate, run
 
 from pinfold.journal.lock import Holder, lock_holder
 
-own_store = pytest.fixture(autouse=True)(isolate)
+own_store = pytest.fixture(autouse=True)(isolate)  # alone: a store is repaired when nobody has it open
 
 
 def _fill() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_runner import run
+from cli_runner import run, twice
+
+own_store = twice()
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _here(own_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PINFOLD_STORE", f"sqlite:///{tmp_path}/store.db")
     monkeypatch.setenv("PINFOLD_SESSION", "s")
 
 
@@ -49,6 +50,19 @@ def test_set_peek_stale_why_and_refresh() -> None:
     assert run("why", "nothing").status == 3
 
 
+def test_rows_rest_on_files_and_a_pin_map_says_so() -> None:
+    Path("src").mkdir()
+    Path("src/a.py").write_text("1")
+    run("mutate", "+ EVT [E7] ; what=window\n+ TSK [T1] ; goal=deploy\n+ [T1] --(derived_from)--> [E7]", "--input", "file:src/a.py")
+    assert "# stale" not in run("query", "pin-map", "T1").text
+    run("mutate", "~ [E7] ; what=moved", "--input", "file:src/a.py")
+    Path("src/a.py").write_text("22")
+    assert "# stale T1 because E7, src/a.py\n# stale E7 because src/a.py\n" in run("query", "pin-map", "T1").text
+    assert run("why", "T1").text == "T1  stale\n  src/a.py  changed\n  E7  changed\n    src/a.py  changed\n"
+    refused = run("mutate", "+ TSK [T2]", "--input", "row:T9")
+    assert refused.status == 3 and "no_such_input" in refused.err and run("read", "get", "T2", "--fail-on-miss").status == 1
+
+
 def test_supersede_and_conflicts() -> None:
     run("mutate", "+ T [A] ; code=7\n+ T [B] ; code=7\n+ T [C]\n+ [C] --(derived_from)--> [A]")
     run("add", 'SCHEMA T ; fields="id code" ; unique=code')
@@ -56,6 +70,6 @@ def test_supersede_and_conflicts() -> None:
     assert run("supersede", "A", "B").text.startswith("T [A] ; code=7 ; superseded_by=B\n")
     assert run("conflicts").text == ""
     assert run("stale").text == "C because A superseded by B\n"
-    assert run("read", "list").text == "T [B] ; code=7\nT [C]\n"
+    assert run("read", "list").text == "T [B] ; code=7\nT [C]\n# stale C because A superseded by B\n"
     assert "T [A]" in run("read", "list", "--superseded").text
     assert "# stale C because A superseded by B" in run("query", "pin-map", "C").text

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from cli_runner import isolate, run
+from cli_runner import run, twice
 
 from pinfold.doors.screen import for_people
 
-own_store = pytest.fixture(autouse=True)(isolate)
+own_store = twice()
 
 MAP = "@TSK: id|goal|status|recycle\n@MOD: id|path|lines\n"
 LINES = "+ TSK [T1] ; goal=ship ; status=open\n+ MOD [M1] ; path=a.py\n+ E1 [T1] --(owns)--> [M1] ; note=core\n"
@@ -29,7 +29,7 @@ def at_work(tmp_path: Path) -> Path:
 def test_every_verb_of_memnet_works(at_work: Path) -> None:
     commands = f"""
         version | version --json | guide | guide --loose | examples | examples map | examples workflow | examples add | examples add --tag NPC
-        examples path | examples agent-guide | serve --host 127.0.0.1 --port 18765
+        examples path | examples agent-guide
         session resume test | session current | session current --session test | session list
         session save --file {at_work}/saved.txt | session save --file {at_work}/saved.txt --session test | session load --file {at_work}/saved.txt --ttl 60m
         read get --id T1 | read get --id T1 --tag TSK | read list | read list --tag TSK --active-only --where status=open --where goal=s*
@@ -70,6 +70,11 @@ def test_a_row_is_deleted_by_id_and_its_edges_are_named(at_work: Path) -> None:
     assert run("delete", "--id", "M1").status == 3
 
 
+def test_pruning_that_finds_nothing_to_drop_says_so(at_work: Path) -> None:
+    ran = run("housekeep", "prune", "orphans", "--apply", "--fail-on-miss")
+    assert (ran.status, ran.out, ran.err) == (1, b"", "nothing\n")
+
+
 def test_a_bare_ttl_is_refused_with_both_readings(at_work: Path) -> None:
     for verb in (("session", "open", "x"), ("session", "load", "--file", "f")):
         ran = run(*verb, "--ttl", "60")
@@ -82,6 +87,8 @@ def test_what_is_gone_names_its_successor(at_work: Path) -> None:
         ("housekeep orphans --include-tags TSK", "--tag KIND"),
         ("housekeep prune orphans --include-tags TSK,MOD", "--tag KIND"),
         ("query context", "--anchor"),
+        ("map show", "tagmap show"),
+        ("map fields", "tagmap fields"),
         ("session save", "--file is missing"),
         ("add", "--file F"),
         ("examples maps", "coding, story, pcb, dossier, map"),
@@ -90,12 +97,6 @@ def test_what_is_gone_names_its_successor(at_work: Path) -> None:
     ):
         ran = run(*words.split())
         assert ran.status in (2, 3) and successor in ran.err, f"{words}: {ran.err}"
-
-
-def test_serve_says_that_no_server_is_needed_and_starts_none() -> None:
-    ran = run("serve")
-    assert ran.status == 0 and ran.out == b"" and "no server is needed" in ran.err
-    assert run("serve", "--json").json["status"] == "not_needed"
 
 
 def test_the_session_and_the_agent_of_memnets_environment_are_heard(at_work: Path, monkeypatch: pytest.MonkeyPatch) -> None:

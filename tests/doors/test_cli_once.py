@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_runner import command, isolate, run
+from cli_runner import command, run, twice
 
 from pinfold import Hit, Memory, Pending, WorkFailed
 
-own_store = pytest.fixture(autouse=True)(isolate)
+own_store = twice()  # it is never sent to a server itself; what looks at it is
 
 SAY = (sys.executable, "-c")
 
@@ -62,6 +62,22 @@ def test_a_command_that_is_not_there_is_status_127_as_in_a_shell(tmp_path: Path)
     assert run("once", "k", "--", str(tmp_path / "plain")).status == 126
 
 
+@pytest.mark.parametrize("mode", ["refuse", "redact"])
+@pytest.mark.requirement("secrets")
+def test_a_secret_in_the_output_is_not_kept(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PINFOLD_SECRETS", mode)
+    secret = "ghp_" + "a1B2" * 9
+    argv = _counted(tmp_path, f"print('token {secret}')")
+    first, again = (run("once", "k", "--", *argv) for _ in range(2))
+    if mode == "redact":
+        assert first.text == again.text == run("peek", "k").text == "token [redacted GitHub token]\n" and _runs(tmp_path) == 1
+    else:
+        assert first.status == 123 and "secret_found" in first.err and secret not in first.err
+        assert first.text == again.text == f"token {secret}\n" and _runs(tmp_path) == 2, "the work was done, but it is not kept"
+        assert run("peek", "k").text == ""
+    assert secret.encode() not in b"".join(path.read_bytes() for path in tmp_path.glob("store.db*"))
+
+
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_a_command_killed_by_a_signal_is_128_and_its_number() -> None:
     assert run("once", "k", "--", *SAY, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)").status == 137
@@ -78,6 +94,7 @@ def test_pinfolds_own_failures_are_from_120_to_125(tmp_path: Path) -> None:
     assert run("once", "k", "--store", f"sqlite:///{tmp_path}/notes", "--", "true").status == 125
 
 
+@pytest.mark.alone
 def test_output_that_cannot_be_kept_is_printed_all_the_same() -> None:
     ran = run("once", "k", "--", *SAY, "print('x' * (16 * 1024 * 1024 + 1))")
     assert ran.status == 123 and len(ran.out) == 16 * 1024 * 1024 + 2 and "value_too_large" in ran.err
@@ -88,6 +105,7 @@ def test_a_ttl_and_a_call_key_are_taken() -> None:
     assert run("peek", "--tool", "t", "--arguments", '{"a":1}').out == b"1\n"
 
 
+@pytest.mark.alone
 def test_standard_input_is_the_commands() -> None:
     done = subprocess.run(
         command("once", "k", "--", *SAY, "import sys; print(sys.stdin.read().upper())"), input=b"in", capture_output=True, timeout=60, check=False
@@ -128,6 +146,7 @@ def _waiting(memory: Memory, tmp_path: Path) -> subprocess.Popen[bytes]:
     return joiner
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(os.name == "nt", reason="needs named pipes")
 def test_whoever_asks_meanwhile_gets_the_same_output_without_a_run(tmp_path: Path) -> None:
     owner = _owner(tmp_path / "gate", "print('first')")
@@ -139,6 +158,7 @@ def test_whoever_asks_meanwhile_gets_the_same_output_without_a_run(tmp_path: Pat
     assert (owner.returncode, joiner.returncode, _runs(tmp_path)) == (0, 0, 0)
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(os.name == "nt", reason="needs named pipes")
 def test_python_joins_a_command_and_learns_how_it_failed(tmp_path: Path) -> None:
     import threading
@@ -163,6 +183,7 @@ def test_python_joins_a_command_and_learns_how_it_failed(tmp_path: Path) -> None
     assert owner.returncode == 3
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(os.name == "nt", reason="needs named pipes")
 def test_whoever_waits_gets_a_failures_status_and_last_line_and_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
@@ -186,6 +207,7 @@ def test_whoever_waits_gets_a_failures_status_and_last_line_and_runs_nothing(tmp
     assert "exit 3: boom" in ran.err
 
 
+@pytest.mark.alone
 def test_a_shared_failure_has_the_owners_status_and_last_line() -> None:
     from pinfold.doors.once import _shared_failure
 

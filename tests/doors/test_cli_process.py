@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_runner import command, isolate, process, run
+from cli_runner import command, process, run, twice
 
-own_store = pytest.fixture(autouse=True)(isolate)
+own_store = twice()
 
 HEAVY = frozenset(
     ("asyncio", "logging", "dataclasses", "numpy", "inspect", "hashlib", "json", "random", "subprocess", "shutil", "gettext", "locale",
@@ -25,13 +25,19 @@ def _imported(*argv: str) -> set[str]:
     return {line.rpartition("|")[2].strip() for line in ran.err.splitlines() if line.startswith("import time:")}
 
 
-def test_peek_imports_nothing_heavy() -> None:
+def test_peek_imports_nothing_heavy(own_store: str) -> None:
     run("set", "k", "v")
     imported = _imported("peek", "k")
-    assert "pinfold.journal.sqlite" in imported  # the list is of a peek that worked
+    assert ("pinfold.journal.sqlite" in imported) == (own_store == "alone")  # the list is of a peek that worked
     assert imported & HEAVY == set()
+    if own_store == "served":
+        assert imported & {"typing", "msgspec", "socket", "json"} == set()
+        assert {name for name in imported if name.startswith("pinfold.")} == {
+            "pinfold.call_key", "pinfold.errors", "pinfold.doors", "pinfold.doors.client", "pinfold.journal", "pinfold.journal.url",
+        }  # fmt: skip
 
 
+@pytest.mark.alone
 def test_set_and_help_import_no_asyncio_logging_dataclasses_or_numpy() -> None:
     assert _imported("set", "k", "v") & {"asyncio", "logging", "dataclasses", "numpy", "inspect", "subprocess"} == set()
     assert _imported("--help") & {"asyncio", "logging", "dataclasses", "numpy", "inspect", "sqlite3", "pinfold.journal.sqlite"} == set()
@@ -102,6 +108,7 @@ def test_exit_statuses_are_those_of_the_process() -> None:
     assert process("resolve", "k", "v", "--token", "1").status == 3
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_ctrl_c_while_waiting_is_clean() -> None:
     run("claim", "k", "--lease", "1h")
@@ -132,6 +139,7 @@ def test_a_store_of_a_path_with_spaces_and_marks_works(tmp_path: Path) -> None:
     assert process("peek", "k", "--store", store).out == b"v"
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @pytest.mark.parametrize(
     ("words", "offered"),

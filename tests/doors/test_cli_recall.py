@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_runner import isolate, process, run
+from cli_runner import process, run, twice
 
-own_store = pytest.fixture(autouse=True)(isolate)
+own_store = twice()
 
 
 def test_what_is_written_by_one_command_is_found_by_the_next() -> None:
@@ -21,6 +21,10 @@ def test_what_is_written_by_one_command_is_found_by_the_next() -> None:
         assert found["direct"][0]["node_id"] == "CONCEPT1" and found["low"] is False
     assert "login by OAuth" in run("search", "OAuth").text
     assert run("search", "ship", "--where", "by=Ann", "--kinds", "note", "--since", "2026-05-01", "--until", "2026-06-01").text.startswith("100.0")
+    assert run("search", "ship", "--written-by", "nobody", "--fail-on-miss").status == 1
+    for verb in ("search", "recall"):
+        refused = run(verb, "ship", "--by", "Ann")  # who said it, or who wrote it?
+        assert refused.status == 2 and "--where by=NAME" in refused.err and "--written-by" in refused.err
     assert run("search", "ship", "--where", '{"by": {"$ne": "Ann"}}', "--kinds", "note", "--fail-on-miss").status == 1
     assert [row["depth"] for row in run("traverse", "CONCEPT1", "--json").json["results"]] == [0, 1]
     assert "auth --[implements]--> login.py" in run("traverse", "CONCEPT1").text
@@ -44,6 +48,11 @@ def test_a_slot_is_promoted_and_resolved_and_a_miss_is_a_miss() -> None:
     assert run("resolve-context", "decision").text == "use SQLite"
     missed = run("resolve-context", "zeppelins over Mongolia", "--fail-on-miss", "--json")
     assert (missed.status, missed.json["source"]) == (1, "miss")
+    missed = run("resolve-context", "zeppelins over Mongolia")
+    assert (missed.status, missed.out, missed.err) == (0, b"", "miss: zeppelins over Mongolia\n")
+    run("claim", "report")
+    waiting = run("resolve-context", "report", "--fail-on-miss")
+    assert (waiting.status, waiting.out, waiting.err) == (1, b"", "pending: report is being worked on\n")
     assert run("promote", "nothing").status == 3
 
 

@@ -86,10 +86,41 @@ def test_reads_and_changes(memory: Memory) -> None:
     assert ask(memory, '{session(id:"other"){slot(key:"c"){value} promise(id:"c"){status payload}}}')["data"]["session"]["promise"]["status"] == "RESOLVED"
 
 
+def test_inputs_and_long_term_memory(memory: Memory) -> None:
+    made = ask(
+        memory,
+        """mutation {
+          ground: mutate(session: "kept", text: "+ FACT [F1] ; window=Tuesday") { seq }
+          plan: set(session: "kept", key: "plan", value: "go on Tuesday", inputs: ["row:F1"]) { status }
+          note: upsert(session: "kept", type: "concept", label: "freeze", content: "the deploy freeze begins on Monday")
+          kept: promote(session: "kept", key: "plan", inputs: ["slot:plan"])
+        }""",
+    )["data"]
+    assert made["note"]["status"] == "upserted" and made["kept"]["promoted"]
+    ask(memory, 'mutation { mutate(session: "kept", text: "~ [F1] ; window=Thursday") { seq } }')
+    found = ask(
+        memory,
+        """query($id: ID!) { session(id: "kept") {
+          slot(key: "plan") { stale because } node(id: $id) { stale because } search(query: "deploy freeze", topK: 1)
+        } }""",
+        id=made["kept"]["node_id"],
+    )["data"]["session"]
+    assert found["slot"] == found["node"] == {"stale": True, "because": ["F1"]}
+    assert [hit["node_id"] for hit in found["search"]["direct"]] == [made["note"]["node_id"]]
+    claim = 'mutation($f: Boolean) { claim(session: "kept", key: "plan", fresh: $f) { hit claimed token } }'
+    assert ask(memory, claim)["data"]["claim"]["hit"], "who does not ask for a fresh value gets the stale one"
+    mine = ask(memory, claim, f=True)["data"]["claim"]
+    again = 'mutation($t: Long) { fulfil(session: "kept", promiseId: "plan", payload: "go on Thursday", token: $t, inputs: ["row:F1"]) { status } }'
+    assert mine["claimed"] and ask(memory, again, t=mine["token"])["data"]["fulfil"]["status"] == "resolved"
+    assert ask(memory, '{session(id:"kept"){slot(key:"plan"){value stale}}}')["data"]["session"]["slot"] == {"value": "go on Thursday", "stale": False}
+
+
 def test_refusals_carry_the_code_of_the_operation(memory: Memory) -> None:
     assert codes(ask(memory, 'mutation{fulfil(promiseId:"held",payload:1){status}}')) == ["token_required"]
     found = ask(memory, 'mutation{mutate(text:"~ [TSK999] ; a=b\\n- NO1"){seq}}')
     assert codes(found) == ["not_found"] or len(found["errors"][0]["extensions"]["errors"]) == 2
+    many = ask(memory, "mutation($t:String!){mutate(text:$t){seq}}", t="\n".join(f"- NO{n}" for n in range(2000)))["errors"][0]
+    assert many["message"].startswith("nothing was written: 2000 problems") and len(many["extensions"]["errors"]) == limits_of.ERRORS
     assert codes(ask(memory, '{session(id:"no/name"){id}}')) == ["bad_session_name"]
     assert codes(ask(memory, "{session{nodes(first:100000){totalCount}}}")) in (["bad_arguments"], ["query_too_costly"])
     assert codes(ask(memory, '{session{nodes(after:"x"){totalCount}}}')) == ["bad_arguments"]
@@ -102,6 +133,8 @@ def test_refusals_carry_the_code_of_the_operation(memory: Memory) -> None:
 DEEP = "{session" + '{node(id:"TSK1"){edges{edges{node{source' * 3 + "{id}" + "}}}}" * 3 + "}" * 4
 COSTLY = "{session{nodes(first:500){edges{node{edges(first:500){edges{node{id}}}}}}}}"
 CIRCLE = "query{...a} fragment a on Query{session{id} ...b} fragment b on Query{...a}"
+SCHEMAS = "{" + " ".join(f"a{n}:__schema{{types{{fields{{type{{fields{{name}}}}}}}}}}" for n in range(250)) + "}"
+TYPES = "{__schema{" + " ".join(f"a{n}:types{{...t}}" for n in range(700)) + "}} fragment t on __Type{fields{name args{name type{name}}}}"
 BLOWN = "query{" + "...f0 " * 10 + "}" + "".join(f"fragment f{n} on Query{{{f'...f{n + 1} ' * 10}}}" for n in range(12)) + "fragment f12 on Query{session{id}}"
 
 
@@ -117,12 +150,15 @@ BLOWN = "query{" + "...f0 " * 10 + "}" + "".join(f"fragment f{n} on Query{{{f'..
         (COSTLY, "query_too_costly"),
         (CIRCLE, "bad_query"),
         (BLOWN, "query_too_costly"),
+        (SCHEMAS, "query_too_costly"),
+        (TYPES, "query_too_costly"),
         ("{" + " ".join(f"a{n}:session{{id}}" for n in range(3000)) + "}", "query_too_large"),
         ("{session{id}}" + " " * 200_000, "query_too_large"),
         ("mutation{" + " ".join(f'a{n}:set(key:"k",value:1){{status}}' for n in range(150)) + "}", "query_too_costly"),
         ("query($a:Int=500){session{nodes(first:$a){edges{node{edges(first:$a){totalCount edges{node{id}}}}}}}}", "query_too_costly"),
     ],
 )
+@pytest.mark.requirement("graphql-limits")
 def test_what_would_cost_too_much_is_refused_before_it_runs(memory: Memory, query: str, code: str) -> None:
     began = time.monotonic()
     assert codes(ask(memory, query))[0] == code
@@ -139,6 +175,21 @@ def test_a_request_that_takes_too_long_is_refused(memory: Memory, monkeypatch: p
 
     monkeypatch.setattr(graphql_schema, "REQUEST_S", -1.0)
     assert codes(ask(memory, "{session{id nodes{totalCount}}}"))[0] == "too_slow"
+
+
+@pytest.mark.requirement("graphql-limits")
+def test_an_answer_that_is_too_large_is_refused_however_it_is_asked_for() -> None:
+    with Memory("memory://") as memory:
+        session = memory.session("work")
+        session.set("long", "v" * 1_000_000)
+        session.mutate("\n".join(f"+ TSK [T{n}] ; text={'w' * 20_000}" for n in range(40)))
+        values, lines = (" ".join(f"a{n}:{field}" for n in range(count)) for field, count in (("value", 450), ("line", 50)))
+        for query in (f'{{session{{slot(key:"long"){{{values}}}}}}}', f"{{session{{nodes(first:40){{edges{{node{{{lines}}}}}}}}}}}"):
+            found = ask(memory, query)
+            assert codes(found)[0] == "answer_too_large" and len(json.dumps(found)) < 40_000_000
+        session.set("wide", [["x" * 50_000] * 300])
+        promise = ask(memory, '{session{promise(id:"wide"){status} slot(key:"wide"){value nextOffset sizeBytes}}}')["data"]["session"]
+        assert promise["slot"]["nextOffset"] and promise["slot"]["sizeBytes"] > 15_000_000
 
 
 def test_a_bug_is_told_without_its_insides(memory: Memory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

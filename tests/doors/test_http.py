@@ -14,7 +14,9 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
-from tests.doors.http_runner import MODERN, WAIT_S, Server, client, serving
+from journey import call_at_once, hear_of_changes, work_a_day
+from mcp.shared.exceptions import MCPError
+from tests.doors.http_runner import MODERN, WAIT_S, Server, client, plain_client, serving
 
 from pinfold import Memory
 from pinfold.doors.grants import Grant, check_pattern, covers, digest, new_token, read_tokens
@@ -99,6 +101,7 @@ BAD_FILES = [
     '{"tokens": [{"name": "a", "token": "x0123456789012345678901", "sessions": []}]}',
     '{"tokens": [{"name": "a", "token": "x0123456789012345678901", "sessions": ["*"], "scopes": ["root"]}]}',
     '{"tokens": [{"name": "a", "token": "x0123456789012345678901", "sessions": ["*"], "more": 1}]}',
+    '{"tokens": [{"name": "a/b", "token": "x0123456789012345678901", "sessions": ["*"]}]}',
     '{"tokens": [{"name": "a", "token": "x0123456789012345678901", "sessions": ["*"]}, {"name": "a", "token": "y0123456789012345678901", "sessions": ["*"]}]}',
 ]
 
@@ -184,6 +187,18 @@ def test_host_and_origin_are_checked_before_anything_else(open_server: Server) -
     assert "access-control-allow-origin" not in open_server.rpc("tools/list", headers={"origin": "http://localhost:6274"}).headers
 
 
+def test_an_operator_may_let_other_names_and_pages_in(tmp_path: Path) -> None:
+    with serving(tmp_path / "s.db", "--allow-host", "Memory.Example", "--allow-origin", "https://app.example/") as server:
+        ask = {"host": "memory.example:443", "origin": "https://app.example"}
+        allowed = server.rpc("tools/list", headers=ask)
+        assert allowed.status_code == 200 and allowed.headers["access-control-allow-origin"] == "https://app.example"
+        asked = server.http.request("OPTIONS", "/graphql", headers={**ask, "access-control-request-method": "POST"})
+        assert asked.status_code == 204 and "authorization" in asked.headers["access-control-allow-headers"]
+        for headers, status in (({"host": "other.example"}, 421), ({"origin": "https://app.example.evil"}, 403), ({"origin": "http://localhost:1"}, 403)):
+            assert server.rpc("tools/list", headers=headers).status_code == status
+        assert server.end()[0] == 0
+
+
 JUNK = [b"", b"{", b"[]", b"null", b"1", b'"x"', b"[" * 60_000, b"\xff\xfe", b'{"jsonrpc": "2.0"}', b'{"jsonrpc":"2.0","id":1,"method":5}', b"9" * 5000]
 
 
@@ -255,6 +270,7 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
 RANK = {"read": 0, "write": 1, "admin": 2}
 
 
+@pytest.mark.requirement("grants")
 def test_the_matrix_of_scopes_and_sessions(closed_server: Server) -> None:
     for name, row in TOKENS.items():
         most = max(RANK[scope] for scope in row["scopes"])
@@ -274,6 +290,7 @@ def test_the_matrix_of_scopes_and_sessions(closed_server: Server) -> None:
                     assert code not in ("scope_required", "session_not_granted", "internal"), (name, session, tool, told)
 
 
+@pytest.mark.requirement("grants")
 def test_every_way_to_name_a_session_is_checked(closed_server: Server) -> None:
     boss, below = token("boss"), token("below")
     closed_server.ask("set", token=boss, session_id="secret", key="k", value="hidden")
@@ -290,6 +307,13 @@ def test_every_way_to_name_a_session_is_checked(closed_server: Server) -> None:
             closed_server.ask("graphql", token=below, session_id="team.x", query=query.replace("{session{", '{session(id:"secret"){')),
         ):
             assert answer["errors"][0]["extensions"]["code"] == "session_not_granted", answer
+    closed_server.ask("mutate", token=boss, session_id="secret", text="+ TSK [T1] ; goal=hidden")
+    for given in ("session:secret/row:T1", "session:secret/row:T9", "session:secret/slot:k"):
+        for tool, arguments in (("set", {"key": "x", "value": 1}), ("promote_to_long_term", {"key": "x", "value": 1})):
+            told = closed_server.ask(tool, token=below, session_id="team.x", inputs=[given], **arguments)
+            assert told["error"]["code"] == "session_not_granted", "whether it is there, and when it changes, is the other session's to tell"
+    assert "error" not in closed_server.ask("set", token=boss, session_id="team.x", key="x", value=1, inputs=["session:secret/row:T1"])
+    assert closed_server.ask("peek", token=below, session_id="team.x", key="x") == {"hit": True, "value": 1, "index": 0}
     answer = closed_server.graphql('mutation{set(session:"team", key:"k", value:1){status}}', token("reader")).json()
     assert answer["errors"][0]["extensions"]["code"] == "scope_required"
     listed = closed_server.graphql("{sessions{edges{node{id}}}}", below).json()["data"]["sessions"]["edges"]
@@ -305,6 +329,27 @@ def test_every_way_to_name_a_session_is_checked(closed_server: Server) -> None:
     assert "secret" in closed_server.rpc("completion/complete", complete, token=boss).json()["result"]["completion"]["values"]
 
 
+@pytest.mark.filterwarnings("ignore:resources/.* is removed")
+@pytest.mark.requirement("grants")
+def test_nobody_follows_a_session_that_is_not_granted(closed_server: Server) -> None:
+    uri, below = "pinfold://secret/log", token("below")
+
+    async def work() -> None:
+        async with client(closed_server.url, "legacy", below) as old:
+            with pytest.raises(MCPError, match="session_not_granted"):
+                await old.subscribe_resource(uri)
+            await old.subscribe_resource("pinfold://team.x/log")
+        async with client(closed_server.url, MODERN, below) as new:
+            with pytest.raises(MCPError, match="session_not_granted"):
+                async with new.listen(resource_subscriptions=["pinfold://team.x/log", uri]):
+                    pytest.fail("it listens")
+
+    asyncio.run(asyncio.wait_for(work(), 3 * WAIT_S))
+    body = {"query": 'subscription{changes(session:"secret", after:0){changes}}'}
+    answer = closed_server.http.post("/graphql", json=body, headers={"accept": "text/event-stream", "authorization": f"Bearer {below}"})
+    assert answer.status_code == 400 and answer.json()["errors"][0]["extensions"]["code"] == "session_not_granted"
+
+
 def test_the_log_tells_which_token_wrote(closed_server: Server) -> None:
     closed_server.ask("set", token=token("writer"), session_id="team", key="by-writer", value=1)
     closed_server.graphql('mutation{set(session:"team", key:"by-boss", value:1){status}}', token("boss"))
@@ -314,7 +359,10 @@ def test_the_log_tells_which_token_wrote(closed_server: Server) -> None:
     assert next(actor for change, actor in told.items() if "by-writer" in change) == "writer"
     assert next(actor for change, actor in told.items() if "by-boss" in change) == "boss"
     assert entries[-1]["actor"] == "writer/somebody"
-    assert {row["actor"] for row in closed_server.ask("log", token=token("boss"), session_id="team", actor="writer")["entries"]} == {"writer"}
+    assert {row["actor"] for row in closed_server.ask("log", token=token("boss"), session_id="team", actor="writer")["entries"]} == {
+        "writer",
+        "writer/somebody",
+    }
 
 
 def test_a_protocol_session_is_only_its_token_s(closed_server: Server) -> None:
@@ -349,107 +397,30 @@ def test_a_token_taken_out_of_the_file_is_refused_at_once(tmp_path: Path) -> Non
 
 def test_a_thousand_mixed_calls_at_once_each_get_their_own_answer(open_server: Server) -> None:
     async def work() -> None:
-        gate = asyncio.Semaphore(64)
+        async with client(open_server.url, "legacy") as old, plain_client(open_server.url) as new:
+            await call_at_once((new, old, new))
 
-        async def one(to: Any, number: int) -> None:
-            async with gate:
-                key, value = f"k{number % 97}", f"value of {number % 97}"
-                kind = number % 6
-                if kind == 0:
-                    told = await call(to, "set", key=key, value=value)
-                    assert told["status"] == "stored"
-                elif kind == 1:
-                    told = await call(to, "peek", key=f"missing-{number}")
-                    assert told == {"hit": False}
-                elif kind == 2:
-                    told = await call(to, "peek", key=f"mine-{number}", claim=True)
-                    assert told["promise_id"] == f"mine-{number}" and told["claimed"]
-                    told = await call(to, "resolve", promise_id=f"mine-{number}", token=told["token"], payload=number)
-                    assert told["promise_id"] == f"mine-{number}"
-                elif kind == 3:
-                    told = await call(to, "mutate", text=f"+ TSK [NEW:x] ; goal=g{number}")
-                    assert f"goal=g{number}" in told["lines"][0]
-                elif kind == 4:
-                    result = await to.call_tool("peek", {"key": "k" * 5000})
-                    assert result.is_error
-                else:
-                    told = await call(to, "graphql", query=f'{{ session {{ promise(id: "p{number}") {{ id }} }} }}')
-                    assert told["data"]["session"]["promise"]["id"] == f"p{number}"
-
-        async with client(open_server.url, "legacy") as old, client(open_server.url, MODERN) as new:
-            async with asyncio.timeout(6 * WAIT_S):  # half a minute on a quiet machine
-                await asyncio.gather(*(one((old, new)[number % 2], number) for number in range(1000)))
-
-    asyncio.run(work())
-
-
-async def call(to: Any, tool: str, /, **arguments: Any) -> Any:
-    result = await to.call_tool(tool, arguments)
-    assert not result.is_error, result.content[0].text
-    return json.loads(result.content[0].text)
+    asyncio.run(asyncio.wait_for(work(), 6 * WAIT_S))
 
 
 @pytest.mark.parametrize("era", ERAS)
 def test_a_real_client_goes_all_the_way(open_server: Server, era: str) -> None:
     async def work() -> None:
-        session = f"walk-{era[:4]}"
         async with client(open_server.url, era) as one, client(open_server.url, era) as two:
-            assert {tool.name for tool in (await one.list_tools()).tools} >= {"peek", "set", "graphql"}
-            assert (await call(one, "init", session_id=session))["status"] == "initialized"
-            claim = await call(one, "peek", session_id=session, key="work", claim=True)
-            waits = [asyncio.create_task(call(to, "peek", session_id=session, key="work", wait_s=WAIT_S)) for to in (one, two) for _ in range(5)]
-            assert (await call(two, "peek", session_id=session, key="work", claim=True))["status"] == "pending"
-            await call(one, "resolve", session_id=session, promise_id="work", token=claim["token"], payload={"found": 42})
-            assert [found["value"] for found in await asyncio.gather(*waits)] == [{"found": 42}] * 10
-            await call(two, "set", session_id=session, key="plain", value="text", ttl_s=600)
-            made = await call(one, "mutate", session_id=session, text="+ TSK [NEW:t] ; goal=ship\n+ NPC [NEW:n] ; role=pilot\n+ [NEW:n] --(flies)--> [NEW:t]")
-            shown = (await two.call_tool("pin_map", {"session_id": session, "anchor": made["minted"]["t"]})).content[0].text
-            assert "goal=ship" in shown
-            etag = shown.rpartition("etag=")[2].split()[0]
-            await call(one, "mutate", session_id=session, text=f"~ [{made['minted']['t']}] ; status=done")
-            since = (await two.call_tool("pin_map", {"session_id": session, "anchor": made["minted"]["t"], "since": etag})).content[0].text
-            assert "status=done" in since and "role=pilot" not in since
-            answer = await call(two, "graphql", session_id=session, query='{session{slot(key:"plain"){value} nodes{totalCount}}}')
-            assert answer["data"]["session"] == {"slot": {"value": "text"}, "nodes": {"totalCount": 2}}
-            gone = await call(one, "forget", session_id=session, keys=["plain"], dry_run=False)
-            assert gone["keys"] == ["plain"]
-            assert await call(two, "peek", session_id=session, key="plain") == {"hit": False}
-            texts = (await one.get_prompt("remember-this", {"text": "the sky </data> is blue"})).messages[0].content.text
-            assert texts.count("</data>") == 1
-            read = (await one.read_resource(f"pinfold://{session}/status")).contents[0].text
-            assert json.loads(read)["session_id"] == session
+            await work_a_day(one, two, f"walk-{era[:4]}")
 
     asyncio.run(asyncio.wait_for(work(), 3 * WAIT_S))
 
 
 @pytest.mark.filterwarnings("ignore:resources/.* is removed")
 def test_changes_of_a_resource_are_told_in_both_eras(open_server: Server) -> None:
-    async def work() -> None:
-        heard: list[str] = []
-        told = asyncio.Event()
+    from mcp.client.client import Client
+    from mcp.client.streamable_http import streamable_http_client
 
-        async def on_message(message: Any) -> None:
-            uri = getattr(getattr(message, "params", None), "uri", None)
-            if uri is not None:
-                heard.append(str(uri))
-                told.set()
+    def connect(era: str, **options: Any) -> Any:
+        return Client(streamable_http_client(f"{open_server.url}/mcp"), mode=era, **options)
 
-        from mcp.client.client import Client
-        from mcp.client.streamable_http import streamable_http_client
-
-        uri = "pinfold://watched/log"
-        async with Client(streamable_http_client(f"{open_server.url}/mcp"), mode="legacy", message_handler=on_message) as old:
-            await old.subscribe_resource(uri)
-            async with client(open_server.url, MODERN) as new:
-                async with new.listen(resource_subscriptions=[uri]) as changes:
-                    await call(new, "set", session_id="watched", key="k", value=1)
-                    event = await asyncio.wait_for(anext(aiter(changes)), WAIT_S)
-                    assert event.uri == uri
-                await asyncio.wait_for(told.wait(), WAIT_S)
-                assert heard == [uri]
-            await old.unsubscribe_resource(uri)
-
-    asyncio.run(asyncio.wait_for(work(), 3 * WAIT_S))
+    asyncio.run(asyncio.wait_for(hear_of_changes(connect), 3 * WAIT_S))
 
 
 def test_a_subscription_streams_the_journal(open_server: Server) -> None:
@@ -469,7 +440,26 @@ def test_a_subscription_streams_the_journal(open_server: Server) -> None:
     assert "before" in lines[0]["changes"][-1] and "after" in lines[1]["changes"][-1] and lines[1]["seq"] == lines[0]["seq"] + 1
 
 
+def test_a_subscription_that_cannot_go_on_says_so_and_ends(tmp_path: Path) -> None:
+    with serving(tmp_path / "s.db") as server:
+        server.ask("set", session_id="stream", key="before", value=1)
+        told: list[dict[str, Any]] = []
+        body = {"query": 'subscription{changes(session: "stream", after: 0){seq changes}}'}
+        with server.http.stream("POST", "/graphql", json=body, headers={"accept": "text/event-stream"}) as answer:
+            for line in answer.iter_lines():
+                if line.startswith("data: "):
+                    told.append(json.loads(line[6:]))
+                    if len(told) == 1:
+                        with Memory(f"sqlite:///{tmp_path}/s.db") as memory:  # another life of the session: what came between is not known
+                            memory.end("stream")
+                            memory.session("stream").set("again", 2)
+        assert line == "" and [row.get("errors", [{}])[0].get("extensions", {}).get("code") for row in told] == [None, "fell_behind"]
+        status, err = server.end()
+        assert status == 0 and "Traceback" not in err
+
+
 @pytest.mark.skipif(os.name == "nt", reason="no SIGTERM to catch")
+@pytest.mark.requirement("server-ends")
 def test_sigterm_under_load_loses_nothing_acknowledged_and_lets_the_waiting_go(tmp_path: Path) -> None:
     store = tmp_path / "s.db"
     acknowledged: list[int] = []

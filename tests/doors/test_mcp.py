@@ -10,18 +10,23 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from journey import call_at_once, hear_of_changes, work_a_day
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
+from mcp_types import ListToolsResult
+from mcp_types.methods import serialize_server_result
+from tool_examples import EXAMPLES
 
 from pinfold import Memory, call_key, limits
-from pinfold.doors.mcp import INSTRUCTIONS, Door, build_server, tools_of
+from pinfold.doors.mcp import INSTRUCTIONS, LIST_TTL_MS, RENEWED_S, Door, build_server, tools_of
 from pinfold.errors import Refused
 from pinfold.operations import BY_TOOL, TABLE, TOOLSETS, listed
 from pinfold.operations.graph import _brief
@@ -69,81 +74,6 @@ def talk(work: Callable[[Talk], Awaitable[None]], era: str = "legacy", *, memory
     asyncio.run(run())
 
 
-EXAMPLES: list[tuple[str, dict[str, Any]]] = [
-    ("init", {"silo_size": 100, "ttl_s": 3600}),
-    ("set", {"key": "a", "value": {"n": [1, 2]}, "ttl_s": 60}),
-    ("set", {"tool": "search", "arguments": {"q": "x", "n": 1}, "value": "found"}),
-    ("peek", {"key": "a"}),
-    ("peek", {"tool": "search", "arguments": {"n": 1, "q": "x"}}),
-    ("peek", {"key": "nothing"}),
-    ("peek", {"key": "work", "claim": True, "lease_s": 60}),
-    ("peek", {"key": "work"}),
-    ("renew", {"promise_id": "work", "token": 1, "lease_s": 90}),
-    ("resolve", {"promise_id": "work"}),
-    ("resolve", {"promise_id": "work", "token": 1, "payload": "done"}),
-    ("resolve", {"promise_id": "work", "wait_s": 5}),
-    ("peek", {"key": "other", "claim": True}),
-    ("resolve", {"promise_id": "other", "token": 2, "error": "no luck"}),
-    ("resolve", {"promise_id": "never heard of"}),
-    ("keys", {"limit": 2}),
-    ("log", {"limit": 3}),
-    ("memory_status", {}),
-    ("drop", {"keys": ["a"]}),
-    ("graphql", {"query": "{session{id}}"}),
-    ("graphql", {"query": "{nothing}"}),
-    ("forget", {"prefix": "w"}),
-    ("flush", {}),
-    ("mutate", {"text": "+ TSK [NEW:a] ; goal=ship\n+ NPC [NEW:b] ; role=helper\n+ [NEW:b] --(helps)--> [NEW:a]"}),
-    ("mutate", {"text": "~ [TSK1] ; goal=land", "if_seq": 100}),
-    ("add", {"wire_lines": ["+ TSK [NEW] ; goal=rest"]}),
-    ("update", {"wire_lines": ["~ [TSK2] ; status=open", "- TSK2"]}),
-    ("pin_map", {"anchor": ["TSK1"]}),
-    ("query_warm", {"anchor": "TSK1", "depth": 1}),
-    ("query_walk", {"anchor": "TSK1"}),
-    ("read_get", {"ids": ["TSK1", "TSK9"]}),
-    ("read_list", {"tag": "TSK", "where": ["goal=la*"]}),
-    ("upsert_memory_node", {"type": "concept", "label": "auth", "content": "login by OAuth", "metadata": {"team": "core"}}),
-    ("upsert_memory_node", {"type": "file", "label": "login.py", "content": "the login handler"}),
-    ("create_relation", {"source_id": "CONCEPT1", "target_id": "FILE1", "relation": "implements", "weight": 0.9}),
-    ("create_memory_relation", {"source_id": "CONCEPT1", "target_id": "FILE1", "relation": "implements"}),
-    ("remember", {"text": "I like red bicycles", "by": "Ann", "group": "g", "at": "2026-05-08"}),
-    ("search_memory_graph", {"query": "OAuth", "top_k": 1}),
-    ("recall", {"query": "bicycles", "kinds": ["note"], "where": {"by": {"$in": ["Ann"]}}, "budget_tokens": 500}),
-    ("retrieve_with_traversal", {"start_node_id": "CONCEPT1"}),
-    ("add_interlinked_context", {"items": [{"type": "note", "label": "a", "content": "same"}, {"type": "note", "label": "b", "content": "same"}]}),
-    ("prune_stale_links", {"dry_run": True}),
-    ("prune_memory_links", {}),
-    ("set", {"key": "kept", "value": "for good"}),
-    ("promote_to_long_term", {"key": "kept"}),
-    ("resolve_context", {"key": "kept"}),
-    ("resolve_memory_context", {"key": "auth"}),
-    ("resolve_context", {"key": "the capital of Mongolia"}),
-    ("pin_map", {"query": "OAuth"}),
-    ("add", {"wire_lines": ["SCHEMA TSK ; fields=goal status", "SCHEMA NPC ; fields=role"]}),
-    ("schema", {}),
-    ("housekeep", {"bucket": "orphans"}),
-    ("diff", {"a": 1}),
-    ("undo", {"seq": "LAST"}),
-    ("mutate", {"text": "+ TSK [S1] ; goal=a\n+ TSK [S2] ; goal=b"}),
-    ("set", {"key": "made", "value": "v", "inputs": ["row:S1"]}),
-    ("supersede", {"old": "S1", "new": "S2"}),
-    ("peek", {"key": "made"}),
-    ("stale", {}),
-    ("why", {"name": "made"}),
-    ("refresh", {"list": True}),
-    ("refresh", {"names": ["made"]}),
-    ("conflicts", {}),
-    ("set_version", {"name": "prompt", "value": "7"}),
-    ("session_fork", {"name": "fork"}),
-    ("session_save", {"file": "saved.txt"}),
-    ("session_load", {"file": "saved.txt"}),
-    ("session_list", {}),
-    ("session_close", {}),
-    ("session_open", {"ttl": 60, "map_lines": ["@CLM: id|type|code"], "seed_lines": ["+ CLM [C1] ; type=fact"]}),
-]
-"""One call of every tool at least, in an order that works."""
-
-
 def fields_of(told: str) -> list[tuple[dict[str, Any], set[str]]]:
     """Return (fields by name, required names) of each alternative a row's `result` tells of; a field may have fields."""
     alternatives = re.findall(r"(?:^|\| )\{(.*?)\}(?= \||$)", told) or [told]
@@ -169,7 +99,24 @@ def satisfies(answer: Any, shape: tuple[dict[str, Any], set[str]]) -> bool:
     return all(required <= set(row) and all(satisfies(row[name], inner) for name, inner in fields.items() if inner and name in row) for row in rows)
 
 
+def test_a_hit_that_promotes_does_not_write_on_the_event_loop() -> None:
+    with Memory("memory://") as memory:
+        session = memory.session("project-1234", promote_after=2)
+        session.set("key", "value")
+        writers, turn = [], session._replica.turn
+        session._replica.turn = lambda *given, **options: (writers.append(threading.current_thread()), turn(*given, **options))[1]  # type: ignore[method-assign]
+
+        async def work(to: Talk) -> None:
+            for _ in range(3):
+                assert (await to.ask("peek", key="key"))["value"] == "value"
+
+        talk(work, memory=memory)
+        assert writers and threading.main_thread() not in writers
+        assert session.search("key").direct[0].content == "value"
+
+
 @pytest.mark.parametrize("era", ERAS)
+@pytest.mark.requirement("tools")
 def test_every_tool_answers_with_the_fields_its_row_names(era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PINFOLD_FILES", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -230,6 +177,7 @@ def test_a_server_names_only_files_in_its_folders(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("era", ERAS)
+@pytest.mark.requirement("tools")
 def test_every_toolset_lists_its_rows_and_every_name_is_callable_in_each(era: str) -> None:
     for toolset in (*TOOLSETS, "all"):
 
@@ -363,6 +311,7 @@ def test_a_claim_is_renewed_while_its_agent_thinks() -> None:
         mine = await to.ask("peek", key="k", claim=True, lease_s=0.2)
         other = await to.ask("peek", key="k", claim=True, wait_s=1)
         assert other["status"] == "pending", "the lease ran out under an agent that was still there"
+        assert 1 < other["lease_left_s"] <= RENEWED_S, "it is not renewed fifteen times a second"
         await to.ask("resolve", promise_id="k", token=mine["token"], payload="late, and still mine")
         assert not to.door._held and not to.door.memory._engine.renewer._due
 
@@ -405,11 +354,24 @@ def test_the_listing_costs_few_tokens() -> None:
 
     bounds = {"standard": 2300, "core": 1100}
     for toolset in (*TOOLSETS, "all"):
-        tools = [tool.model_dump(by_alias=True, exclude_none=True, mode="json") for tool in tools_of(toolset)]
-        tokens = count(json.dumps({"tools": tools}, separators=(",", ":"), ensure_ascii=False))
-        print(f"tools/list {toolset}: {len(tools)} tools, {tokens} tokens")
-        assert tokens <= bounds.get(toolset, 5000)
+        for version in ("2025-11-25", "2026-07-28"):
+            listing = ListToolsResult(tools=tools_of(toolset), ttl_ms=0, cache_scope="public").model_dump(by_alias=True)
+            tools = serialize_server_result("tools/list", version, listing)["tools"]  # as they go out: the SDK has an order of its own
+            tokens = count(json.dumps({"tools": tools}, separators=(",", ":"), ensure_ascii=False))
+            print(f"tools/list {toolset}, {version}: {len(tools)} tools, {tokens} tokens")
+            assert tokens <= bounds.get(toolset, 5000)
     assert count(INSTRUCTIONS) <= 150
+
+
+def test_what_changes_with_the_version_only_may_be_kept_and_what_was_read_may_not() -> None:
+    async def work(to: Talk) -> None:
+        for found in (await to.client.list_tools(), await to.client.list_prompts(), await to.client.list_resource_templates()):
+            assert (found.ttl_ms, found.cache_scope) == (LIST_TTL_MS, "public")
+        await to.ask("set", key="k", value=1)
+        for read in (await to.client.list_resources(), await to.client.read_resource("pinfold://project-1234/status")):
+            assert (read.ttl_ms, read.cache_scope) == (0, "private")
+
+    talk(work, "2026-07-28")
 
 
 # --- processes ----------------------------------------------------------------------------------------------------
@@ -509,6 +471,31 @@ def test_sixty_calls_at_once_get_sixty_right_answers(tmp_path: Path, era: str) -
     bounded(work())
 
 
+def test_a_thousand_mixed_calls_at_once_each_get_their_own_answer(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with connected(tmp_path / "s.db", era=ERAS[0]) as old, connected(tmp_path / "s.db", era=ERAS[1]) as new:
+            await call_at_once((old.client, new.client))
+
+    bounded(work())
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_real_client_goes_all_the_way(tmp_path: Path, era: str) -> None:
+    async def work() -> None:
+        async with connected(tmp_path / "s.db", era=era) as one, connected(tmp_path / "s.db", era=era) as two:
+            await work_a_day(one.client, two.client, "day")
+
+    bounded(work())
+
+
+@pytest.mark.filterwarnings("ignore:resources/.* is removed")
+def test_changes_of_a_resource_are_told_in_both_eras(tmp_path: Path) -> None:
+    def connect(era: str, **options: Any) -> Any:  # a server of its own for each: the writer's is another process
+        return Client(StdioServerParameters(command=sys.executable, args=command(tmp_path / "s.db"), env=dict(os.environ)), mode=era, **options)
+
+    bounded(hear_of_changes(connect))
+
+
 def test_two_servers_on_one_file_share_writes_and_work_in_flight(tmp_path: Path) -> None:
     async def work() -> None:
         store = tmp_path / "s.db"
@@ -560,6 +547,65 @@ def test_sigterm_ends_the_server_cleanly(tmp_path: Path) -> None:
     assert server.process.wait(WAIT_S) == 0
     _, err = server.rest()
     assert err == ""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no SIGTERM to catch")
+@pytest.mark.requirement("server-ends")
+def test_sigterm_under_load_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    server = Raw(tmp_path / "s.db").begin()
+    for number in range(1, 1501):
+        server.call(number, "set", key=f"k{number}", value=number)
+    acknowledged = [server.answer()["id"] for _ in range(50)]
+    server.process.send_signal(signal.SIGTERM)
+    messages, err = server.rest()
+    assert server.process.returncode == 0 and err == ""
+    # What the end came before is answered by an error: it is not acknowledged, and not left without an answer.
+    acknowledged += [message["id"] for message in messages if "result" in message and not message["result"]["isError"]]
+    with Memory(f"sqlite:///{tmp_path / 's.db'}") as memory:
+        session = memory.session("shared")
+        assert [session.peek(f"k{number}").value for number in acknowledged] == acknowledged  # type: ignore[union-attr]
+
+
+CLIENT = """
+import json, subprocess, sys
+
+server = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # stderr is the client's own
+
+def send(number, method, **params):
+    server.stdin.write(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode() + b"\\n")
+    server.stdin.flush()
+
+send(0, "initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo={"name": "mortal", "version": "1"})
+server.stdout.readline()
+send(1, "resources/subscribe", uri="pinfold://shared/log")
+send(2, "tools/call", name="peek", arguments={"key": "held", "claim": True})
+send(3, "tools/call", name="peek", arguments={"key": "held", "claim": True, "wait_s": 600})
+for number in range(10, 30):
+    send(number, "tools/call", name="set", arguments={"key": f"k{number}", "value": number})
+while True:
+    answer = json.loads(server.stdout.readline())
+    if answer.get("id", 0) >= 10:
+        print(answer["id"], flush=True)
+        number += 1
+        send(number, "tools/call", name="set", arguments={"key": f"k{number}", "value": number})
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a pipe is no sign of a process's end there")
+@pytest.mark.requirement("server-ends")
+def test_a_killed_client_leaves_no_server_behind_and_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", CLIENT, sys.executable, *command(tmp_path / "s.db")]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as client:
+        assert client.stdout is not None
+        acknowledged = [int(client.stdout.readline()) for _ in range(100)]
+        client.kill()
+        out, err = client.communicate(timeout=WAIT_S)  # the server has the same stderr: the end of that is its end
+    assert err == b""
+    acknowledged += [int(line) for line in out.decode().splitlines(keepends=True) if line.endswith("\n")]
+    with Memory(f"sqlite:///{tmp_path / 's.db'}") as memory:
+        session = memory.session("shared")
+        assert [session.peek(f"k{number}").value for number in acknowledged] == acknowledged  # type: ignore[union-attr]
+        assert session.promise("held").status == "pending", "its claim is left to its lease"
 
 
 def test_a_killed_server_has_lost_nothing_it_acknowledged(tmp_path: Path) -> None:

@@ -105,9 +105,9 @@ def test_resources_are_listed_and_read(era: str) -> None:
     async def work(to: Talk) -> None:
         await said(to, "mutate", text="+ TSK [T1] ; goal=ship\n+ TSK [T2]\n+ [T1] --(needs)--> [T2]")
         listed = (await to.client.list_resource_templates()).resource_templates
-        assert [one.uri_template for one in listed] == ["pinfold://{session}/pin-map/{anchor}", "pinfold://{session}/log", "pinfold://{session}/status"]
+        assert [one.uri_template for one in listed] == [f"pinfold://{{session}}/{path}" for path in ("pin-map/{anchor}", "log", "status", "stale")]
         plain = (await to.client.list_resources()).resources
-        assert [str(one.uri) for one in plain] == ["pinfold://project-1234/log", "pinfold://project-1234/status"]
+        assert [str(one.uri) for one in plain] == [f"pinfold://project-1234/{path}" for path in ("log", "status", "stale")]
         (shown,) = (await to.client.read_resource("pinfold://project-1234/pin-map/T1")).contents
         assert shown.mime_type == "text/plain" and shown.text == await said(to, "pin_map", anchor=["T1"])  # type: ignore[union-attr]
         (both,) = (await to.client.read_resource("pinfold://project-1234/pin-map/T1,T2")).contents

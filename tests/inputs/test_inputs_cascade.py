@@ -42,6 +42,7 @@ def _said(line: str) -> tuple[str, list[str]]:
     return id, because.split(", ")
 
 
+@pytest.mark.requirement("staleness")
 def test_two_hundred_questions_of_cascade_and_absence(capsys: pytest.CaptureFixture[str]) -> None:
     rng = random.Random(200)
     right = asked = tokens = 0

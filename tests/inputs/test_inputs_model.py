@@ -69,6 +69,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.requirement("staleness")
 def test_what_is_stale_is_what_the_model_says(steps: list[tuple[str, int, int, int]]) -> None:
     with Memory("memory://", background=False) as memory:
         session, model = memory.session("m"), Model()
@@ -188,6 +189,7 @@ def _check_order(session: Session, model: Model) -> None:
         assert not {source for _, source in model.rests[name]} & set(names[at:])
 
 
+@pytest.mark.requirement("staleness")
 def test_ten_thousand_rows_and_what_changes_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     rng = random.Random(6)
     count = 10_000
@@ -206,13 +208,13 @@ def test_ten_thousand_rows_and_what_changes_of_them(capsys: pytest.CaptureFixtur
         for n in range(count):  # inputs have lower numbers
             if any(m in broken or m in wanted for m in rests.get(n, ())):
                 wanted.add(n)
-        began = time.perf_counter()
+        began = time.process_time()
         found = {int(row.name[5:]): row.because for row in session.stale()}
-        spent_ms = (time.perf_counter() - began) * 1000
+        spent_ms = (time.process_time() - began) * 1000
         assert set(found) == wanted - gone
         assert all(any(f"T{m} gone" in found[n] for m in rests[n] if m in gone) for n in found if gone & set(rests[n]))
         with capsys.disabled():
-            print(f"\n  {count} rows, {len(edges)} inputs: {len(found)} stale of {len(broken)} changes in {spent_ms:.0f} ms")
+            print(f"\n  {count} rows, {len(edges)} inputs: {len(found)} stale of {len(broken)} changes in {spent_ms:.0f} ms of processor time")
 
 
 def test_ten_thousand_dependents_of_one_change(capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,12 +227,12 @@ def test_ten_thousand_dependents_of_one_change(capsys: pytest.CaptureFixture[str
         session.mutate("~ [X] ; a=2")
         times = []
         for _ in range(5):
-            began = time.perf_counter()
+            began = time.process_time()
             found = session.stale()
-            times.append((time.perf_counter() - began) * 1000)
+            times.append((time.process_time() - began) * 1000)
         assert len(found) == count - 1 and {row.because for row in found} == {("X",)}
         with capsys.disabled():
-            print(f"\n  {count - 1} dependents of one change: {min(times):.0f} ms (best of 5), {sorted(times)[2]:.0f} ms (median)")
+            print(f"\n  {count - 1} dependents of one change: {min(times):.0f} ms of processor time (best of 5), {sorted(times)[2]:.0f} ms (median)")
 
 
 def test_a_chain_of_thousands_needs_no_recursion() -> None:
@@ -248,6 +250,7 @@ def test_a_chain_of_thousands_needs_no_recursion() -> None:
         assert error.value.code == "input_cycle" and len(error.value.path) == count + 1
 
 
+@pytest.mark.requirement("nothing-declared")
 def test_where_nothing_is_declared_nothing_is_paid(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work is counted: the index is never written, no document is looked at twice, nothing is judged."""
     from pinfold import inputs as outside

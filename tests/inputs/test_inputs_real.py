@@ -52,6 +52,7 @@ class Project:
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+@pytest.mark.requirement("made-anew-once")
 def test_exactly_what_changed_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     project = Project(tmp_path)
     src = project.root / "src"
@@ -111,7 +112,7 @@ def test_exactly_what_changed_is_made_again(tmp_path: Path, capsys: pytest.Captu
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def test_a_folder_is_what_git_would_track(tmp_path: Path) -> None:
-    from pinfold.inputs import walk_tree
+    from pinfold.tree import walk_tree
 
     project = Project(tmp_path)
     root = project.root

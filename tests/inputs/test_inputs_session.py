@@ -59,6 +59,7 @@ def test_a_value_that_is_made_again_as_it_was_changes_nothing(session: Session) 
     assert session.stale() == []
 
 
+@pytest.mark.requirement("made-anew-once")
 def test_once_makes_a_stale_value_anew_exactly_once_among_many(session: Session) -> None:
     Path("a").write_text("1")
     made: list[int] = []
@@ -154,7 +155,7 @@ def test_cached_functions_and_async_sessions_know_inputs_too(session: Session) -
         ("slot:nothing", "no_such_input"), ("row:T9", "no_such_input"), ("file:nothing", "no_such_input"), ("tree:nothing", "no_such_input"),
         ("session:other/row:T1", "no_such_input"), ("version:unset", "no_such_input"), ("url:https://example.org/a", "no_such_input"),
         ("T9", "bad_input"), ("", "bad_input"), ("file:", "bad_input"), ("session:x", "bad_input"), ("session:x/file:y", "bad_input"),
-        ("version:=1", "bad_input"),
+        ("version:=1", "bad_input"), ("session:no name/row:T1", "bad_session_name"), ("session:other@1/row:T1", "bad_session_name"),
         ("slot:self", "input_cycle"),
     ],
 )  # fmt: skip
@@ -168,6 +169,7 @@ def test_what_is_not_there_cannot_be_rested_on(session: Session, given: str, cod
     assert session.peek("self") == Miss() and session.keys() == []
 
 
+@pytest.mark.requirement("no-rings")
 def test_a_cycle_is_refused_with_its_path(session: Session) -> None:
     session.set("a", 1)
     session.set("b", 1, inputs=["slot:a"])
@@ -275,6 +277,46 @@ def test_what_expires_or_is_pruned_is_told(session: Session) -> None:
     session.mutate("~ [T2] ; x=1")  # housekeeping removes T1 and the edge along with it
     assert "T1" not in replica.state.graph.nodes
     assert session.stale()[0].because == ("T1 gone",)
+
+
+@pytest.mark.parametrize("how", ["dropped", "flushed", "forgotten", "expired", "evicted", "its session ended"])
+@pytest.mark.requirement("staleness")
+def test_a_slot_that_is_gone_is_told_however_it_went(memory: Memory, how: str) -> None:
+    there, here = memory.session("there", silo_size=2), memory.session("here")
+    there.set("a", 1, ttl_s=60)
+    here.set("b", 1, inputs=["session:there/slot:a"])
+    there.mutate("+ T [T1]", inputs=["slot:a"])
+    assert here.stale() == there.stale() == []
+    if how == "dropped":
+        there.drop("a")
+    elif how == "flushed":
+        there.flush()
+    elif how == "forgotten":
+        there.forget("a", erase=True)
+    elif how == "expired":
+        later = there._replica.now_ms() + 61_000
+        there._replica.now_ms = lambda: later  # type: ignore[method-assign]
+    elif how == "evicted":
+        for key in "xyz":
+            there.set(key, 1)
+    else:
+        memory.end("there")
+    assert [row.because for row in here.stale()] == [("session:there/slot:a gone",)]
+    if how != "its session ended":
+        assert [row.because for row in there.stale()] == [("slot:a gone",)]
+
+
+def test_who_settles_a_claim_says_what_it_was_made_from(session: Session) -> None:
+    session.set("a", 1)
+    claim = session.claim("b")
+    assert type(claim) is Claimed
+    with pytest.raises(Refused) as refused:
+        session.fulfil(claim, 1, inputs=["slot:none"])
+    assert code_of(refused) == "no_such_input" and type(session.peek("b")) is Pending, "the claim is still held"
+    session.fulfil(claim, 1, inputs=["slot:a"])
+    assert session.stale() == []
+    session.set("a", 2)
+    assert session.peek("b") == Hit(1, 1, False, ("slot:a",))
 
 
 def test_undo_gives_the_input_back(session: Session) -> None:

@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from pinfold import ConfigurationError, Hit, JournalCorrupt, Memory, Miss, NewerFormat, Unavailable
-from pinfold.engine import load_state
+from pinfold.fold import load_state
 from pinfold.state.session import state_hash
 
 pytestmark = pytest.mark.requirement("damage")
@@ -107,6 +107,23 @@ def test_a_damaged_large_value_is_named_where_it_is_read_and_only_there(change, 
             with pytest.raises(JournalCorrupt) as damage:
                 session.peek("large")
         assert damage.value.code == code
+
+
+def test_a_damaged_session_is_listed_and_in_no_other_s_way(store, change, sqlite_url):
+    with Memory(sqlite_url, background=False) as memory:
+        memory.session("other").set("k", 1)
+        memory.session("third").set("k", 1)
+    change("DELETE FROM entry WHERE seq = 28 AND session = (SELECT id FROM session WHERE name = 'work')")
+    change("UPDATE entry SET body = x'01' WHERE seq = 30")
+    with Memory(sqlite_url, background=False) as memory:
+        assert [(row.session_id, row.damaged) for row in memory.sessions()] == [("other", False), ("third", False), ("work", True)]
+        assert memory.end("other")
+        assert [row.session_id for row in memory.sessions(expired=True)] == ["other"]
+        assert memory.restore("other").peek("k").value == 1
+        assert memory.purge() == []
+        with pytest.raises(JournalCorrupt):
+            memory.compact()
+        assert len(memory._journal.load_snapshots("third")) == 1
 
 
 @pytest.mark.parametrize("share", [0, 0.01, 0.3, 0.7])

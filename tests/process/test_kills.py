@@ -10,8 +10,8 @@ from itertools import pairwise
 import pytest
 import worker
 
-from pinfold.engine import load_state
 from pinfold.entry import decode_entry
+from pinfold.fold import load_state
 from pinfold.journal.sqlite import SqliteJournal
 from pinfold.state.session import SessionState, apply, state_hash
 from pinfold.state.value import Blob

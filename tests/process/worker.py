@@ -7,8 +7,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from pinfold import Claimed, Hit, Memory
-from pinfold.engine import load_state
 from pinfold.errors import PinfoldError, Refused
+from pinfold.fold import load_state
 from pinfold.state.session import state_hash
 
 
@@ -106,3 +106,32 @@ def sets(link: Connection, url: str, key: str) -> None:
     """One write of a short-lived process, as a shell loop makes them."""
     with Memory(url, background=False) as memory:
         memory.session("shell").set(key, f"by {os.getpid()}")
+
+
+def in_network(link: Connection, namespace: str, job: Callable[..., None], *arguments: object) -> None:
+    """Do a job inside a named network namespace: what it reaches is what leads out of there."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(f"/run/netns/{namespace}") as entry:
+        if libc.setns(entry.fileno(), 0x40000000):  # CLONE_NEWNET
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    job(link, *arguments)
+
+
+def settle(link: Connection, url: str, key: str, value: str) -> None:
+    """Claim key; when told to, fulfil it."""
+    with Memory(url) as memory:
+        session = memory.session("race")
+        claim = session.claim(key, 60)
+        link.send({"claimed": isinstance(claim, Claimed)})
+        link.recv()
+        if isinstance(claim, Claimed):
+            session.fulfil(claim, value)
+        link.send({"settled": True})
+
+
+def look(link: Connection, url: str) -> None:
+    """Say whether the store can be reached."""
+    with Memory(url) as memory:
+        link.send({"hit": memory.session("race").peek("nothing").hit})

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import unicodedata
 
+import snowballstemmer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.recall.analyse import analyse, fold, grams, plain, stem, unspaced_share, words
+from pinfold.recall.analyse import analyse, any_token, fold, grams, plain, stem, tokens_of, unspaced_share, words
+from pinfold.recall.english import FIRST_RANKED, known_stem, vocabulary
 
 
 def test_stop_words_and_punctuation_alone_analyse_to_nothing() -> None:
@@ -108,3 +110,20 @@ def test_composed_and_decomposed_texts_have_the_same_terms(text: str) -> None:
 @given(st.lists(st.sampled_from(["alpha", "Βήτα", "гамма", "父进程", "fooBar", "x_y"]), max_size=8))
 def test_the_terms_of_a_text_are_those_of_its_tokens(tokens: list[str]) -> None:
     assert words(" ".join(tokens)) == [term for token in tokens for term in words(token)]
+
+
+def test_the_table_of_stems_holds_what_the_stemmer_gives() -> None:
+    stem = snowballstemmer.stemmer("english").stemWord
+    plain = [word for word in vocabulary()[FIRST_RANKED:] if known_stem(word) is not None]
+    assert len(plain) > 21_000 and known_stem("zxqv") is None
+    assert {word: known_stem(word) for word in plain[::7]} == {word: stem(word) for word in plain[::7]}
+
+
+@given(st.text(alphabet="0123456789", min_size=1, max_size=20))
+def test_a_number_is_its_own_stem_as_the_stemmer_says_too(number: str) -> None:
+    assert stem(number) == number == snowballstemmer.stemmer("english").stemWord(number)
+
+
+@given(st.text(alphabet=st.characters(max_codepoint=127)) | st.text(alphabet="aZ09_'.- \t"))
+def test_ascii_has_the_tokens_that_any_text_has(text: str) -> None:
+    assert tokens_of(text) == any_token().findall(text)

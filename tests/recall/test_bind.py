@@ -10,6 +10,7 @@ import textwrap
 import pytest
 
 from pinfold import Memory
+from pinfold.errors import Unavailable
 from pinfold.journal.memory import MemoryJournal
 from pinfold.recall.bind import document_of
 from pinfold.recall.index import open_index
@@ -253,6 +254,61 @@ def test_a_changed_embedder_finds_by_words_and_names_the_command_that_embeds(sql
     assert told[-1][0] == told[-1][1] and not other.search("word1").note
     again = open_memory(sqlite_url, embedder=embed).session("a")
     assert not again.search("word1").note, "vectors were kept"
+
+
+class Counting:
+    """A slow embedder that counts its texts and can be made to fail."""
+
+    fingerprint, dim = "counting", 2
+
+    def __init__(self):
+        self.texts, self.fails_after = 0, 10**9
+
+    def embed(self, texts):
+        if self.texts >= self.fails_after:
+            raise Unavailable("nobody home", code="embedder_unavailable")
+        self.texts += len(texts)
+        return [[float(len(text)), 1.0] for text in texts]
+
+
+def test_no_write_and_no_opening_waits_for_a_model(sqlite_url, open_memory):
+    model = Counting()
+    model.fails_after = 0
+    session = open_memory(sqlite_url, embedder=model).session("a", promote_after=1)
+    node = session.upsert_node("concept", "auth", "OAuth login").node_id
+    other = session.remember("we ship on Fridays", by="Ann").node_id
+    session.create_relation(node, other, "references")
+    session.mutate("+ TSK [T1] ; goal=ship")
+    session.set("k", "v")
+    session.peek("k")
+    assert session.search("OAuth").direct, "an index there is now, which writes keep up"
+    session.upsert_node("concept", "auth", "OAuth login by tokens")
+    session.add_interlinked([{"type": "note", "label": "n", "content": "OAuth login by tokens"}])
+    session.promote("k")
+    session.prune()
+    open_memory(sqlite_url, embedder=model).session("a").traverse(node)
+    assert model.texts == 0
+
+
+@pytest.mark.parametrize("why", [Unavailable, KeyboardInterrupt])
+def test_embedding_that_was_stopped_goes_on_where_it_was_in_another_process_too(sqlite_url, open_memory, why):
+    first = Counting()
+    session = open_memory(sqlite_url, embedder=first).session("a")
+    fill(session, 600)
+
+    def told(done, total):
+        if done and why is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        if done:
+            first.fails_after = first.texts
+
+    with pytest.raises(why):
+        session.embed_rows(told)
+    assert 0 < first.texts < 600
+    second = Counting()
+    again = open_memory(sqlite_url, embedder=second).session("a")
+    assert again.embed_rows() == second.texts == 600 - first.texts
+    assert not again.search("word1").note
 
 
 # --- scripts ----------------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from pinfold.recall.confidence import bar, is_unspaced
 from pinfold.recall.document import Document
+from pinfold.recall.english import rarity
 from pinfold.recall.index import open_index
-from pinfold.recall.static import rarity
 
 NOTES = [
     "The staging database was moved to port 6543 on Tuesday.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -17,18 +18,18 @@ from hypothesis import strategies as st
 
 import pinfold.recall
 from pinfold.errors import Broken, ConfigurationError, Unavailable
-from pinfold.recall import static
 from pinfold.recall.embed import (
     CallableEmbedder,
     HashEmbedder,
-    HttpEmbedder,
     TfIdfVectorizer,
     cosine_similarity,
     open_embedder,
     tokenize,
     vector_key,
 )
-from pinfold.recall.static import StaticEmbedder, vocabulary, wordpiece
+from pinfold.recall.endpoint import REST_S, HttpEmbedder
+from pinfold.recall.english import read_data, vocabulary
+from pinfold.recall.static import StaticEmbedder, wordpiece
 from pinfold.recall.wordpiece import WordPiece
 
 
@@ -51,14 +52,14 @@ def test_the_table_gives_unit_vectors_or_nothing() -> None:
 def test_the_notice_names_the_files_by_their_hash() -> None:
     folder = Path(pinfold.recall.__file__).parent / "data"
     notice = (folder / "NOTICE").read_text(encoding="utf-8")
-    for name in ("static.bin", "vocabulary.txt", "background.txt"):
+    for name in ("static.bin", "vocabulary.txt", "stems.txt"):
         assert f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}" in notice
     assert 4_000_000 <= (folder / "static.bin").stat().st_size <= 8_000_000
 
 
 def test_a_damaged_table_is_refused() -> None:
     with pytest.raises(Broken) as caught:
-        static._read("NOTICE", "0" * 64)
+        read_data("NOTICE", "0" * 64)
     assert caught.value.code == "table_damaged" and caught.value.file == "NOTICE"
 
 
@@ -184,6 +185,28 @@ def test_an_endpoint_that_stays_down_is_unavailable_and_the_key_is_not_told(endp
     with pytest.raises(Unavailable) as caught:
         HttpEmbedder(endpoint.url, "m", attempts=3, sleep=lambda s: None).embed(["a"])
     assert caught.value.code == "embedder_unavailable" and "secret" not in str(caught.value)
+
+
+def test_an_endpoint_that_says_nothing_is_given_up_after_its_time() -> None:
+    pauses: list[float] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes the call and never answers
+        embedder = HttpEmbedder(f"http://127.0.0.1:{silent.getsockname()[1]}/v1", "m", timeout_s=0.05, attempts=3, sleep=pauses.append)
+        with pytest.raises(Unavailable) as caught:
+            embedder.embed(["a"])
+    assert caught.value.code == "embedder_unavailable" and "after 3 tries: timed out" in caught.value.message
+    assert pauses == [0.5, 1.0], "each pause twice the one before, and none behind the last try"
+
+
+def test_an_endpoint_that_was_given_up_is_left_alone_for_a_while(endpoint: Endpoint) -> None:
+    now = [100.0]
+    embedder = HttpEmbedder(endpoint.url, "m", attempts=2, sleep=lambda s: None, clock=lambda: now[0])
+    endpoint.replies = [(500, {}, {})] * 2
+    for asked in (2, 2):
+        with pytest.raises(Unavailable) as caught:
+            embedder.embed(["a"])
+        assert caught.value.code == "embedder_unavailable" and len(endpoint.seen) == asked
+    now[0] += REST_S
+    assert len(embedder.embed(["a"])) == 1 and len(endpoint.seen) == 3
 
 
 def test_a_refusal_or_redirect_is_not_retried(endpoint: Endpoint) -> None:

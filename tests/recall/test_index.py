@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pinfold.errors import Unavailable
 from pinfold.recall import index as index_module
 from pinfold.recall.document import Answer, Document
-from pinfold.recall.index import DAY_MS, Filter, RecallIndex, open_index
+from pinfold.recall.index import DAY_MS, RecallIndex, open_index
+from pinfold.recall.parts import Filter
 
 CHAT = [
     Document("a1", "Where did you leave the bicycle?", group="g1", speaker="Ann"),
@@ -103,6 +104,7 @@ def test_the_parts_of_a_hit_add_up_to_its_score() -> None:
     for query in ("bicycle near the gate", "lighthouse keeper", "Bo printer"):
         for hit in index.search(query, explain=True).hits:
             if "exact" not in hit.why:
+                assert hit.why == tuple(part.name for part in hit.parts if part.amount > 0 and part.name != "decay")
                 total = sum(part.amount for part in hit.parts)
                 best = index.search(query, explain=True).hits[0]
                 scale = sum(part.amount for part in best.parts)
@@ -326,3 +328,29 @@ def test_a_pool_of_a_large_store_ranks_as_the_whole(monkeypatch: pytest.MonkeyPa
     for query, expected in zip(queries, whole, strict=True):
         assert ids(index.search(query))[:5] == ids(expected)[:5]
     assert len(index.search("w1", 5, filter=Filter(ids=frozenset([docs[1].id, docs[2].id]))).hits) <= 2
+
+
+def test_k_hits_come_when_k_pass_however_few_of_a_large_store_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "POOL_ALL_UP_TO", 50)
+    monkeypatch.setattr(index_module, "POOL", 20)
+    docs = [Document(f"n{n:03d}", f"cedar plank {n}", kind="rare" if n % 60 == 7 else "common", actor=f"w{n % 97}") for n in range(600)]
+    index = open_index(docs, "none")
+    every = {hit.id: hit.score for hit in index.search("cedar plank", 600).hits}
+    assert len(every) == 600
+    for filter, count in (
+        (Filter(kinds=frozenset(["rare"])), 10),
+        (Filter(where=lambda d: d.id.endswith("99")), 6),
+        (Filter(actors=frozenset(["w3"])), 7),
+        (Filter(ids=frozenset(["n599", "n000"])), 2),
+    ):
+        found = index.search("cedar plank", 10, filter=filter).hits
+        assert len(found) == count and all(hit.score == every[hit.id] for hit in found)
+
+
+def test_equals_beyond_the_pool_come_by_id_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "POOL_ALL_UP_TO", 50)
+    monkeypatch.setattr(index_module, "POOL", 20)
+    docs = [Document(f"n{n:03d}", "cedar plank", kind=str(n)) for n in range(300)]
+    for seed in range(3):
+        random.Random(seed).shuffle(docs)
+        assert ids(open_index(docs).search("cedar", 7)) == sorted(d.id for d in docs)[:7]

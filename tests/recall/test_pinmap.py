@@ -14,8 +14,8 @@ from pinfold.dialect.parse import parse_document
 from pinfold.errors import DocumentRefused, Refused
 from pinfold.recall import pinmap, walk
 from pinfold.recall.pinmap import PinMap, etag_seq, pin_map
-from pinfold.recall.tokens import estimate, o200k_counter
-from pinfold.state.graph import Edge
+from pinfold.recall.tokens import estimate, line_tokens, o200k_counter
+from pinfold.state.graph import Edge, line_of
 from pinfold.testing import strategies
 from pinfold.testing.graphs import GraphStore
 
@@ -90,21 +90,36 @@ def test_a_pin_map_is_never_over_its_budget_and_reads_back(seed: int, budget: in
     assert set(got.ids) <= seen and len(set(got.ids)) == len(got.ids)
 
 
-@pytest.mark.parametrize(("seed", "budget"), [(0, 64), (1, 100), (2, 130), (3, 400)])
-def test_the_pages_of_a_pin_map_show_each_row_once(seed: int, budget: int) -> None:
-    store = town(seed, 30, 60)
+@given(st.integers(0, 10_000), st.sampled_from((64, 100, 150, 260)), st.integers(1, 3), st.integers(0, 9))
+@settings(max_examples=40, deadline=None)
+def test_the_pages_of_a_pin_map_show_each_row_of_the_whole_once(seed: int, budget: int, depth: int, laws: int) -> None:
+    store = town(seed, 5 + seed % 40, 90)
+    store.mutate("\n".join(f"LAW{i}x name=law {i}" for i in range(laws)))
+    whole = shown(store, "T1", "T2", depth=depth, budget_tokens=100_000)
     seen: list[str] = []
     cursor = ""
-    for _ in range(200):
-        got = shown(store, "T1", budget_tokens=budget, cursor=cursor)
-        assert got.tokens <= budget
+    while True:
+        got = shown(store, "T1", "T2", depth=depth, budget_tokens=budget, cursor=cursor)
+        assert estimate(got.text) <= got.tokens <= budget
         seen.extend(got.ids)
         cursor = got.cursor
         if not cursor:
             break
-    assert not cursor
-    assert len(seen) == len(set(seen))
-    assert len(seen) > 4
+    assert len(seen) == len(set(seen)) and set(seen) <= set(whole.ids)
+    never = {line_of(store.graph.row(id), store.schema) for id in set(whole.ids) - set(seen)}  # type: ignore[arg-type]
+    assert not never or budget == 64 or min(map(line_tokens, never)) > budget / 3, "only what fits no page is on none"
+
+
+def test_a_page_that_nobody_was_led_to_costs_no_more_than_the_pages_there_are() -> None:
+    store = town(3)
+    cursor = shown(store, "T1", budget_tokens=150).cursor
+    head = cursor.rpartition(".")[0]
+    got = shown(store, "T1", budget_tokens=150, cursor=f"{head}.1000")
+    assert (got.ids, got.cursor) == ((), "")
+    for page in ("1001", "999999", "-1", "1.5", "\u0661"):
+        with pytest.raises(Refused) as refused:
+            shown(store, "T1", budget_tokens=150, cursor=f"{head}.{page}")
+        assert refused.value.code == "bad_argument"
 
 
 def test_a_cursor_belongs_to_one_question_and_one_state() -> None:
@@ -133,6 +148,41 @@ def test_since_answers_with_what_changed_and_what_is_gone() -> None:
     assert got.delta and got.etag == shown(store, "T1").etag and "full" not in footer
     same = shown(store, "T1", since=got.etag, before=(store.graph, store.schema))
     assert same.text.startswith("# pinfold: seq=2 ") and same.delta
+
+
+@given(st.integers(0, 10_000), st.lists(strategies.documents(), max_size=4), st.sampled_from((120, 300, 800)), st.integers(0, 3))
+@settings(max_examples=40, deadline=None)
+def test_a_map_and_what_changed_since_give_the_map_of_now(seed: int, documents: list[str], budget: int, laws: int) -> None:
+    store = town(seed % 9, 20, 40)
+    store.mutate("\n".join(f"LAW{i}x name=law {i}" for i in range(laws)))
+    first = shown(store, "T5", budget_tokens=budget)
+    before = (store.graph.copy(), store.schema.copy())
+    for document in documents:
+        try:
+            store.mutate(document)
+        except DocumentRefused:
+            pass
+    if store.graph.live("T5", store.now_ms) is None:
+        return
+    now = shown(store, "T5", budget_tokens=budget)
+    got = shown(store, "T5", budget_tokens=budget, since=first.etag, before=before)
+    assert (got.etag, got.tokens <= budget) == (now.etag, True)
+    if got.delta:
+        known = {line_id(line): line for line in rows_in(first.text)}
+        gone = [id for line in got.text.split("\n") if line.startswith("# pinfold: gone ") for id in line.split()[3:]]
+        known = {id: line for id, line in known.items() if id not in gone} | {line_id(line): line for line in rows_in(got.text)}
+        assert sorted(known.values()) == sorted(rows_in(now.text))
+    else:
+        assert rows_in(got.text) == rows_in(now.text) and " full" in got.text.split("\n")[-1]
+
+
+def rows_in(text: str) -> list[str]:
+    return [line for line in text.split("\n") if not line.startswith("#")]
+
+
+def line_id(line: str) -> str:
+    op = parse_document(line).ops
+    return str(op[0].id) if op else line.partition("[")[2].partition("]")[0]  # a value that was cut
 
 
 def test_since_falls_back_to_the_full_map() -> None:
@@ -164,9 +214,10 @@ def test_unknown_and_hidden_anchors_are_refused_with_near_ids() -> None:
     with pytest.raises(Refused) as refused:
         shown(store, "M2")
     assert refused.value.near[0] == "M1"
-    with pytest.raises(Refused) as refused:
-        shown(store, "T1", budget_tokens=63)
-    assert refused.value.code == "budget_too_small"
+    for args, code in (({"budget_tokens": 63}, "budget_too_small"), ({"max_rows": -1}, "bad_argument"), ({"depth": -1}, "bad_argument")):
+        with pytest.raises(Refused) as refused:
+            shown(store, "T1", **args)
+        assert refused.value.code == code
 
 
 def test_hidden_rows_hide_their_edges_and_are_not_walked_through() -> None:

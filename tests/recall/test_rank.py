@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 
 from pinfold.recall import rank
 from pinfold.recall.analyse import analyse
+from pinfold.recall.document import Document
 from pinfold.recall.lexical import LexicalIndex
 
 SCORES = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=12).map(lambda values: np.array(values))
 
 
 def test_lanes_are_scaled_by_their_best_and_an_empty_lane_stays_empty() -> None:
-    fused = rank.fuse([(1.0, np.array([2.0, 4.0])), (0.5, np.array([3.0, 0.0])), (9.0, np.zeros(2))])
-    assert fused.tolist() == [1.0, 1.0]
+    lanes = {"a": np.array([2.0, 4.0]), "b": np.array([3.0, 0.0]), "c": np.zeros(2)}
+    shares = rank.shares(lanes, {"a": 1.0, "b": 0.5, "c": 9.0})
+    assert set(shares) == {"a", "b"} and rank.fuse(lanes, shares).tolist() == [1.0, 1.0]
 
 
 def test_meaning_counts_above_the_mean_of_the_store_only() -> None:
@@ -27,31 +29,33 @@ def test_meaning_counts_above_the_mean_of_the_store_only() -> None:
 
 
 def test_neighbours_share_two_turns_either_way_and_a_question_hands_on_more() -> None:
-    before, after = np.array([-1, 0, 1, 2], dtype=np.int32), np.array([1, 2, 3, -1], dtype=np.int32)
-    quiet = np.zeros(4, dtype=bool)
-    gain = rank.spread_neighbours(np.array([1.0, 0, 0, 0]), before, after, quiet, 0.35, 2.0)
-    assert gain == pytest.approx([0.0, 0.35, 0.1225, 0.0])
-    asking = np.array([True, False, False, False])
-    assert rank.spread_neighbours(np.array([1.0, 0, 0, 0]), before, after, asking, 0.35, 2.0)[1] == pytest.approx(0.7)
-    assert rank.spread_neighbours(np.array([0, 0, 0, 1.0]), before, after, quiet, 0.35, 2.0) == pytest.approx([0, 0.1225, 0.35, 0])
+    before, after = np.array([-1, 0, 1, 2, -1], dtype=np.int32), np.array([1, 2, 3, -1, -1], dtype=np.int32)
+
+    def gain(first: float, last: float, asking: bool, slots: list[int]) -> list[float]:
+        asks = np.array([asking, False, False, False, False])
+        return rank.spread_neighbours(np.array([first, 0, 0, last, 0]), before, after, asks, np.array(slots), 0.35, 2.0).tolist()
+
+    assert gain(1.0, 0.0, False, [0, 1, 2, 3]) == pytest.approx([0.0, 0.35, 0.1225, 0.0])
+    assert gain(1.0, 0.0, True, [1]) == pytest.approx([0.7])
+    assert gain(0.0, 1.0, False, [1, 2, 3]) == pytest.approx([0.1225, 0.35, 0])
 
 
 def test_a_short_question_asks_and_a_long_or_answered_one_does_not() -> None:
-    assert rank.asks("So, where is it?", 16) and rank.asks("去哪里？", 4)
-    assert not rank.asks("Where is it? Here.", 18)
-    assert not rank.asks("Where is it?", 500)
+    asking = {text: rank.asks(Document("d", text)) for text in ("So, where is it?", "去哪里？", "Where is it? Here.", "x " * 200 + "?", "Here.")}
+    assert list(asking.values()) == [True, True, False, False, False]
+    assert not rank.asks(Document("d", "Where is it?", name="n" * 150))
 
 
 def test_group_scores_are_bm25_of_the_joined_members() -> None:
     index = LexicalIndex()
     for slot, text in enumerate(["amber birch", "amber", "cedar", "amber"]):
-        index.add(slot, analyse(text))
+        index.add([slot], [text])
     hit = index.word_lane.gather(analyse("amber").words)
-    per_group = rank.group_scores(hit, np.array([0, 0, 1, -1], dtype=np.int32), np.array([3.0, 1.0]))
+    per_group = rank.group_scores(hit, np.array([0, 0, 1, -1, -1], dtype=np.int32), np.array([3.0, 1.0]))
     assert per_group[0] > 0 and per_group[1] == 0
     whole = LexicalIndex()
-    whole.add(0, analyse("amber birch amber"))
-    whole.add(1, analyse("cedar"))
+    whole.add([0], ["amber birch amber"])
+    whole.add([1], ["cedar"])
     assert per_group == pytest.approx(whole.bm25(analyse("amber").words))
 
 

@@ -46,14 +46,25 @@ def test_filters(where: object, found: list[str]) -> None:
     assert ids(where) == found
 
 
-@pytest.mark.parametrize("where", ["status", "=x", "a=b and", "a~b", {"a": {"$regex": "x"}}])
+@pytest.mark.parametrize(
+    "where",
+    ["status", "=x", "a~b", {"a": {"$regex": "x"}}, {"a": {"$in": "text"}}, {"a": {"$in": 5}}, {"a": {"$in": {}}}, {"a": ["x"]}, 7, b"a=b", [1], {"a=b"}],
+)
 def test_a_bad_filter_is_refused(where: object) -> None:
-    if where == "a=b and":
-        assert ids(where) == []
-        return
     with pytest.raises(Refused) as refused:
         ids(where)
     assert refused.value.code == "bad_where"
+
+
+def test_a_joint_that_joins_nothing_is_part_of_the_value() -> None:
+    assert ids("goal=ship it and") == [] and ids('goal="ship it"') == ["T1"]
+
+
+def test_a_page_that_cannot_be_is_refused_by_what_is_wrong_with_it() -> None:
+    for args, told in (({"limit": -1}, "limit=-1"), ({"cursor": "x"}, "cursor"), ({"form": "banana"}, "form=banana")):
+        with pytest.raises(Refused, match=told) as refused:
+            ids(**args)
+        assert refused.value.code == "bad_argument" and refused.value.hint
 
 
 def test_a_glob_of_many_stars_is_linear() -> None:

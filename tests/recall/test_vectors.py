@@ -19,9 +19,9 @@ def test_every_storage_scans_to_the_true_cosine(storage: str, close: float) -> N
     store.put(range(300), ROWS * 5)
     query = ROWS[17] + ROWS[18]
     truth = unit(ROWS) @ unit(query)
-    assert store.cosines(query, 300) == pytest.approx(truth, abs=close)
-    assert store.cosines_at(query, np.array([3, 200])) == pytest.approx(truth[[3, 200]], abs=close)
-    assert store.mean_cosine(query) == pytest.approx(truth.mean(), abs=close)
+    assert store.cosines(store.asked(query), 300) == pytest.approx(truth, abs=close)
+    assert store.cosines_at(store.asked(query), np.array([3, 200])) == pytest.approx(truth[[3, 200]], abs=close)
+    assert store.mean_cosine(store.asked(query)) == pytest.approx(truth.mean(), abs=close)
 
 
 @pytest.mark.parametrize("storage", STORAGES)
@@ -52,7 +52,7 @@ def test_a_mask_leaves_k_answers_when_k_exist() -> None:
 def test_vectors_without_length_or_with_nan_count_as_none() -> None:
     store = VectorStore(4)
     store.put([0, 1], np.array([[0, 0, 0, 0], [np.nan, np.inf, 0, 0]]))
-    assert len(store) == 0 and store.mean_cosine(np.ones(4, dtype=np.float32)) == 0.0
+    assert len(store) == 0 and store.mean_cosine(store.asked(np.ones(4, dtype=np.float32))) == 0.0
 
 
 def test_a_wrong_shape_is_refused_before_anything_is_stored() -> None:
@@ -73,7 +73,7 @@ def test_the_sketch_keeps_the_true_nearest() -> None:
     for pick in range(40):
         query = rows[pick] + rng.normal(size=256).astype(np.float32)
         truth = set(np.argsort(-(unit(rows) @ unit(query)))[:10].tolist())
-        found += len(truth & set(store.near(query, sketch_kept(4000)).tolist()))
+        found += len(truth & set(store.near(store.asked(query), 4000, sketch_kept(4000)).tolist()))
     assert found >= 0.97 * 400
 
 
@@ -92,7 +92,7 @@ def test_mean_and_count_follow_any_changes(steps: list[tuple[int, bool]]) -> Non
     if live:
         fresh.put(sorted(live), ROWS[sorted(live)])
     assert len(store) == len(live)
-    assert store.mean_cosine(ROWS[1]) == pytest.approx(fresh.mean_cosine(ROWS[1]), abs=1e-9)
+    assert store.mean_cosine(store.asked(ROWS[1])) == pytest.approx(fresh.mean_cosine(fresh.asked(ROWS[1])), abs=1e-9)
 
 
 @given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), max_size=40), st.integers(0, 12))

@@ -45,6 +45,16 @@ def test_relations_and_direction_narrow_a_walk() -> None:
         walk(graph, "A", depth=-1, now_ms=NOW)
 
 
+def test_a_number_of_rows_is_what_it_says_and_never_negative() -> None:
+    graph = GraphStore(MAP).graph
+    got = walk(graph, "A", max_rows=0, now_ms=NOW)
+    assert (got.hops, got.clipped) == ([], "max_rows")
+    for read in (walk, neighbors):
+        with pytest.raises(Refused) as refused:
+            read(graph, "A", max_rows=-1, now_ms=NOW)
+        assert refused.value.code == "bad_argument" and "max_rows=-1" in refused.value.message
+
+
 def test_hidden_rows_are_not_walked_through() -> None:
     store = GraphStore(MAP, "~ [B] ; ttl=1s")
     assert {h.edge for h in walk(store.graph, "A", now_ms=NOW + 5_000, depth=9).hops} == {"E3", "E4", "E5"}
@@ -71,6 +81,9 @@ def test_no_path_is_a_value_and_a_bad_weight_a_refusal() -> None:
     store = GraphStore(MAP, "+ N [X]")
     got = path(store.graph, "A", "X", now_ms=NOW)
     assert (got.nodes, got.complete) == ([], True)
+    assert got.text.split("\n")[0] == "# pinfold: no path from A to X along the arrows"
+    told = path(store.graph, "A", "X", direction="both", relations=["y", "x"], now_ms=NOW).text
+    assert told.split("\n")[0] == "# pinfold: no path from A to X either way over x, y"
     store.mutate("~ E1 ; w=-1")
     with pytest.raises(Refused) as refused:
         path(store.graph, "A", "C", weight="w", now_ms=NOW)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers import Cluster, Postgres, Valkey, postgres_folder, valkey_binary
+from servers import Cluster, Pgbouncer, Postgres, Valkey, pgbouncer_binary, postgres_folder, valkey_binary
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -73,6 +73,18 @@ def postgres(postgres_driver: None, postgres_place: Path) -> Iterator[Postgres]:
         yield server.start()
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgres: Postgres, postgres_place: Path) -> Iterator[Pgbouncer]:
+    """A transaction pooler before that PostgreSQL. No wheel brings one: without it this is skipped, loudly, in CI too."""
+    if pgbouncer_binary() is None:
+        pytest.skip("NOT TESTED: there is no pgbouncer here; `apt-get install pgbouncer` brings one")
+    pooler = Pgbouncer(postgres_place / "pgbouncer", postgres)
+    try:
+        yield pooler.start()
+    finally:
+        pooler.kill()
 
 
 @pytest.fixture(scope="session")

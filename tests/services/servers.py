@@ -196,6 +196,50 @@ def _nobody() -> dict[str, object]:
     return {"user": 65534, "group": 65534, "extra_groups": []} if hasattr(os, "getuid") and os.getuid() == 0 else {}
 
 
+def pgbouncer_binary() -> str | None:
+    """Return the path of pgbouncer, None where there is none."""
+    return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+
+class Pgbouncer(Server):
+    """A pooler in transaction mode before a PostgreSQL: each transaction gets whichever of three connections is free."""
+
+    def __init__(self, folder: Path, server: Postgres) -> None:
+        self.folder = folder
+        self.server = server
+        self.port = free_port()
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://app@127.0.0.1:{self.port}/postgres"
+
+    def start(self) -> Pgbouncer:
+        binary = pgbouncer_binary()
+        assert binary is not None
+        self.folder.mkdir(parents=True)
+        users, config = self.folder / "users", self.folder / "pgbouncer.ini"
+        users.write_text('"app" ""\n')
+        config.write_text(f"""[databases]
+postgres = host=127.0.0.1 port={self.server.port} dbname=postgres
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {self.port}
+unix_socket_dir =
+auth_type = trust
+auth_file = {users}
+pool_mode = transaction
+default_pool_size = 3
+""")
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen([binary, str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, **_nobody())  # type: ignore[call-overload]
+        until(self.answers, f"the start of pgbouncer on port {self.port}")
+        return self
+
+    def answers(self) -> bool:
+        with socket.create_connection(("127.0.0.1", self.port), 1.0):
+            return True
+
+
 class Postgres(Server):
     """One PostgreSQL server; its superuser is `app`."""
 

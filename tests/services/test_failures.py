@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from servers import Postgres, Valkey, free_port, until
 
-from pinfold import ConfigurationError, Memory, NewerFormat, PinfoldError, Unavailable
-from pinfold.engine import load_state
+from pinfold import ConfigurationError, Memory, NewerFormat, PinfoldError, Refused, Unavailable
+from pinfold.fold import load_state
 from pinfold.journal.open import migrate_store, open_journal
 from pinfold.state.session import state_hash
 
@@ -69,6 +69,8 @@ def valkeys(redis_driver: None, tmp_path: Path) -> Iterator[Callable[..., Valkey
         "redis://host?replicas=many",
         "redis://host?durability=eternal",
         "redis+cluster://host:1/3",
+        "redis://host?prefix=",
+        "redis://host?prefix=a{b}",
         "postgresql://host",
         "postgresql://host/",
         "postgresql://host:port/db",
@@ -90,6 +92,10 @@ def test_a_password_is_never_shown(redis_driver, postgres_driver):
         assert "cret" not in journal.url
         assert "***" in journal.url
         journal.close()
+        for wrong in ("fresh=always", "max_stale_ms=soon", "colour=red", "nonsense"):
+            with pytest.raises(ConfigurationError) as error:
+                open_journal(f"{url}?{wrong}")
+            assert "cret" not in str(error.value)
 
 
 @pytest.mark.parametrize(("url", "driver", "module"), [("redis://host", "redis", "redis"), ("postgresql://host/db", "psycopg", "postgres")])
@@ -244,8 +250,11 @@ def test_redis_a_server_killed_and_restarted_is_found_again_and_lost_history_is_
         server.kill()
         server.start()  # it kept nothing
         assert session.peek("a").hit is False
-        session.set("b", "2")
-        assert session.keys() == ["b"]
+        with pytest.raises(Refused) as gone:  # who worked on in it is told; who opens it begins anew
+            session.set("b", "2")
+        assert gone.value.code == "session_ended"
+        memory.session("work").set("b", "2")
+        assert memory.session("work").keys() == ["b"]
         assert agrees(memory)
 
 

@@ -12,11 +12,11 @@ from pinfold.testing.workloads import record_appends, record_claims
 pytestmark = pytest.mark.requirement("one-winner")
 
 
-@pytest.fixture(params=["sqlite", "redis", "cluster", "postgres"])
+@pytest.fixture(params=["sqlite", "redis", "cluster", "cluster?fresh=confirm", "postgres"])
 def url(request: pytest.FixtureRequest) -> str:
     """The URL of an empty store of each kind in turn."""
-    found: str = request.getfixturevalue(f"{request.param}_url")
-    return found
+    kind, mark, options = request.param.partition("?")
+    return f"{request.getfixturevalue(f'{kind}_url')}{mark}{options}"
 
 
 def test_compare_and_append_and_reads_of_one_journal_are_linearizable(url):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pinfold import Memory, Refused
-from pinfold.engine import load_state
 from pinfold.entry import decode_entry
+from pinfold.fold import load_state
 from pinfold.journal.open import open_journal
 from pinfold.state.session import SessionState, apply, state_hash
 from pinfold.testing.journal_contract import run_forked

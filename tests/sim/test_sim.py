@@ -24,6 +24,11 @@ def test_random_histories_under_faults_keep_every_invariant():
     assert entries > 20 * HISTORIES
 
 
+@pytest.mark.parametrize("seed", [2907, 4548, 5906, 6445, 9772])
+def test_histories_that_once_broke(seed):
+    run_history(seed)
+
+
 def test_a_seed_reproduces_its_history():
     assert run_history(7) == run_history(7)
     assert run_history(7) != run_history(8)

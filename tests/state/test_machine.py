@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pinfold import Claimed, Hit, Memory, Miss, Pending, Refused
-from pinfold.engine import Engine, compact, load_state
+from pinfold.engine import Engine
+from pinfold.fold import compact, load_state
 from pinfold.journal.memory import MemoryJournal
 from pinfold.state.session import state_hash
 from pinfold.testing.sim import SimClock

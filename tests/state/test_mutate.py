@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +27,13 @@ def refused(store: GraphStore, text: str, **args: object) -> list[tuple[int, int
 
 def codes(store: GraphStore, text: str, **args: object) -> list[str]:
     return [code for _, _, code in refused(store, text, **args)]
+
+
+@pytest.mark.parametrize("text", ["~ [X] ; a=1", "~ [X] ; a=1\n~ [Y] ; a=1"])
+def test_a_refusal_says_what_to_do_once(text: str) -> None:
+    with pytest.raises(DocumentRefused) as error:
+        GraphStore(BASE).mutate(text)
+    assert error.value.hint and str(error.value).count(error.value.hint) == 1
 
 
 @given(st.lists(strategies.documents(), max_size=4), st.lists(strategies.lines(), min_size=1, max_size=5))
@@ -292,3 +302,49 @@ def test_sums_are_exact_and_plain(stored: str, number: str, total: str | None) -
 )
 def test_spans_have_units(text: str, ms: int | None) -> None:
     assert parse_ttl_ms(text) == ms
+
+
+LINES = [
+    '+ TSK [NEW:a] ; goal="a ; b" ; prio=1',
+    "+ [NEW:a] --(next)--> [T2] ; note=x",
+    "+ TSK [T9] ; ttl=30m",
+    "+ TSK [NEW] ; recycle=delete_on_settle ; status=settled",
+    "~ [T1] ; prio+=2.5 ; status=settled",
+    "~ E1 ; note= ; weight=3",
+    "~ [T1] --(owns)--> [M1] ; w-=1",
+    "~ [T2] ; id=T3",
+    "~ [T2] ; id=T1 ; merge=true",
+    "- T1",
+    "- [E1]",
+    "LAW01 name=x ; cycle=on_add",
+    "~ LAW01 ; name=",
+    "SCHEMA TSK ; fields=id goal status prio",
+    "SCHEMA relations ; names=owns next",
+    "TSK [T1] ; goal=ship",
+    "# note",
+    "## Nodes",
+    "@TSK: T1|x|y",
+]
+NOISE = [*';=-"\\[]\x00é ', *["+=", "NEW", "NEW:a", "T1", "E1", "id=", "merge=true", "--(", ")-->", "\\u0041", "…+9", "1e9"], ""]
+SOAK_LINES = int(os.environ.get("PINFOLD_SOAK_LINES", "100_000")) // 5
+
+
+def test_documents_of_lines_with_noise_in_them_are_done_or_refused_whole() -> None:
+    rng = random.Random(4)
+    done = lines = 0
+    while lines < SOAK_LINES:
+        store = GraphStore(BASE)
+        for _ in range(60):
+            document = [rng.choice(LINES) for _ in range(rng.randint(1, 4))]
+            lines += len(document)
+            for _ in range(rng.randint(0, 3)):
+                place, at, cut = rng.randrange(len(document)), rng.randrange(40), rng.choice((0, 0, 1, 5))
+                document[place] = document[place][:at] + rng.choice(NOISE) + document[place][at + cut :]
+            before = store.state()
+            try:
+                store.mutate("\n".join(document), verb=rng.choice(("mutate", "mutate", "add", "update")))
+                done += 1
+            except DocumentRefused:
+                assert store.state() == before
+        assert parse_document("\n".join(store.lines())).problems == []
+    assert SOAK_LINES // 50 < done < SOAK_LINES // 4

@@ -50,10 +50,13 @@ def world():
     return World()
 
 
+NEXT_STEP = {"unknown_promise": "claim it", "token_required": "pass the token", "stale_token": "peek", "already_settled": "peek", "no_lease": "only claims"}
+
+
 def refused(code, run):
     with pytest.raises(Refused) as raised:
         run()
-    assert raised.value.code == code and raised.value.fields["key"] == "k" and raised.value.hint
+    assert raised.value.code == code and raised.value.fields["key"] == "k" and NEXT_STEP[code] in raised.value.hint
     return raised.value
 
 
@@ -88,6 +91,11 @@ def test_dump_and_load_give_the_same_promises(world):
     world.put("a", PENDING, 4, l=NOW + 5, o="me")
     world.put("b", REJECTED, 2, r="why", later=1)
     world.apply([{"f": "promise.put", "k": "c", "s": RESOLVED, "v": "payload"}])
+    assert world.promises.dump()[0] == [
+        ["a", "pending", 4, NOW + 5, "me", None, None, None, None],
+        ["b", "rejected", 2, None, None, "why", None, NOW, {"later": 1}],
+        ["c", "resolved", 0, None, None, None, {"v": "payload"}, NOW, None],
+    ]
     again = Promises.load(world.promises.dump())
     assert again.by_key == world.promises.by_key and again.last_token == 4 and list(again.settled) == ["b", "c"]
     assert [list(again.by_key), again.dump()] == [["a", "b", "c"], world.promises.dump()]
@@ -116,6 +124,9 @@ def test_look_finds_a_slot_then_a_held_promise_then_a_payload(world):
     world.put("k", PENDING, 1, l=NOW + 1)
     assert world.look("k") is world.promises.by_key["k"]
     assert world.look("k", NOW + 1) is None
+    world.put("k", RESOLVED, 1)
+    world.slot("k", expires=NOW + 1)
+    assert world.look("k") is world.silo.slots["k"] and world.look("k", NOW + 1) is None
     world.slot("k")
     assert world.look("k") is world.silo.slots["k"]
     world.apply([{"f": "promise.put", "k": "paid", "s": RESOLVED, "v": "payload"}])
@@ -160,6 +171,31 @@ def test_a_claim_is_granted_where_nothing_is_found_with_a_token_above_all(world)
     assert world.claim("k") == ([], world.silo.slots["k"])
 
 
+def test_the_work_on_a_stale_slot_is_claimed_anew_while_it_is_there_and_nobody_is_at_it(world):
+    world.slot("k", "old")
+    old = world.look("k")
+
+    def claim(now=NOW):
+        return rules.decide_claim(world.silo, world.promises, "k", 1_000, None, now, old)
+
+    assert claim()[1].token == 1
+    world.put("k", PENDING, 1, l=NOW + 1)
+    assert claim() == ([], world.promises.by_key["k"])
+    assert claim(NOW + 1)[1].token == 2
+    world.put("k", REJECTED, 2, r="why")
+    assert claim()[1].token == 3
+    world.slot("k", "new")
+    assert claim() == ([], world.silo.slots["k"])
+
+
+def test_set_and_fulfil_store_until_the_time_given_under_a_new_index_where_the_old_slot_is_over(world):
+    world.slot("k", expires=NOW)
+    put = {"f": "slot.put", "k": "k", "i": 1, "v": "v", "x": NOW + 9}
+    assert rules.decide_set(world.silo, world.promises, world.recency, "k", "v", NOW + 9, NOW) == ([put], outcomes.Stored(1, []))
+    world.put("k", PENDING, 7, l=NOW + 1)
+    assert world.fulfil("k", 7, expires=NOW + 9)[0][0] == put
+
+
 def test_a_set_settles_what_is_pending_and_drops_older_outcomes(world):
     put = {"f": "slot.put", "k": "k", "i": 0, "v": "v"}
     assert world.set("k") == ([put], outcomes.Stored(0, []))
@@ -171,6 +207,18 @@ def test_a_set_settles_what_is_pending_and_drops_older_outcomes(world):
     assert world.set("k")[0] == [put, {"f": "promise.drop", "k": "k"}]
     world.put("k", RESOLVED, 5)
     assert world.set("k")[0] == [put]
+
+
+def test_fulfil_evicts_as_set_does(world):
+    set_silo_size(world.silo, world.recency, 1)
+    world.slot("old")
+    world.put("old", RESOLVED, 1)
+    world.put("k", PENDING, 2, l=NOW + 1)
+    facts, settled = world.fulfil("k", 2)
+    assert settled.evicted == ["old"]
+    assert facts == [*world.set("k")[0][:-1], {"f": "promise.put", "k": "k", "s": RESOLVED, "t": 2}]
+    world.put("old", PENDING, 3, l=NOW + 1)
+    assert world.fulfil("k", 2)[1].evicted == []
 
 
 def test_a_set_that_evicts_drops_the_promise_that_rested_on_its_victim(world):
@@ -214,6 +262,22 @@ def test_who_may_settle(world):
     world.apply([{"f": "promise.put", "k": "k", "s": REJECTED, "r": "why"}])
     assert "is already rejected" in refused("already_settled", lambda: world.fulfil("k", None)).message
     refused("already_settled", lambda: world.fulfil("k", 0))
+
+
+@pytest.mark.parametrize(("now", "told"), [(NOW, "resolved"), (NOW + 1, "unknown")])
+def test_who_comes_too_late_is_told_what_holds_now(world, now, told):
+    world.slot("k", expires=NOW + 1)
+    world.put("k", RESOLVED, 7)
+    silo, promises = world.silo, world.promises
+    for settle in (
+        lambda: world.fulfil("k", None, now),
+        lambda: rules.decide_resolve(silo, promises, "k", "v", now),
+        lambda: rules.decide_reject(silo, promises, "k", None, "why", now),
+        lambda: rules.decide_release(silo, promises, "k", None, now),
+        lambda: rules.decide_renew(silo, promises, "k", None, 1, now),
+    ):
+        assert f"is already {told}" in refused("stale_token", settle).message
+    assert bool(rules.decide_register(silo, promises, "k", None, now)[0]) is (told == "unknown")
 
 
 def test_resolve_is_for_registered_promises(world):
@@ -304,12 +368,13 @@ def test_drop_names_only_what_was_there(world):
 
 def test_flush_empties_the_silo_and_counts_the_living(world):
     world.slot("a")
+    world.slot("b")
     world.slot("dead", expires=NOW)
     world.put("a", RESOLVED, 1)
     world.put("busy", PENDING, 2, l=NOW + 1)
     facts, flushed = rules.decide_flush(world.silo, world.promises, NOW)
-    assert flushed == outcomes.Flushed(1)
-    assert facts == [{"f": "slot.drop", "k": "a"}, {"f": "promise.drop", "k": "a"}, {"f": "slot.drop", "k": "dead"}]
+    assert flushed == outcomes.Flushed(2)
+    assert facts == [{"f": "slot.drop", "k": "a"}, {"f": "promise.drop", "k": "a"}, {"f": "slot.drop", "k": "b"}, {"f": "slot.drop", "k": "dead"}]
 
 
 def test_forget_takes_what_is_named_and_what_meets_every_condition(world):
@@ -347,6 +412,8 @@ def test_housekeeping_takes_what_expired_and_what_was_settled_long_ago(world, mo
     assert keep(world.silo, world.promises, late)[1:] == [dropped]
     monkeypatch.setattr(limits, "SETTLED_KEPT_COUNT", 1)
     assert keep(world.silo, world.promises, NOW - 1) == [dropped]
+    monkeypatch.setattr(limits, "SETTLED_KEPT_COUNT", 0)
+    assert keep(world.silo, world.promises, NOW - 1) == [dropped, {"f": "promise.drop", "k": "new"}]
     monkeypatch.setattr(limits, "SETTLED_KEPT_COUNT", 2)
     assert keep(world.silo, world.promises, NOW - 1) == []
     monkeypatch.setattr(limits, "HOUSEKEEP_PER_TURN", 1)

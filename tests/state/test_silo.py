@@ -5,7 +5,7 @@ import pytest
 from pinfold import limits
 from pinfold.entry import Entry
 from pinfold.errors import Refused
-from pinfold.state.silo import Recency, Silo, Slot, apply_drop, apply_put, decide_store, set_silo_size
+from pinfold.state.silo import PROMOTED, Recency, Silo, Slot, apply_drop, apply_put, decide_store, set_silo_size
 from pinfold.state.value import Blob, Json
 
 NOW = 1_000_000
@@ -116,9 +116,11 @@ def test_the_heap_s_top_is_always_a_time_that_holds():
 def test_the_heap_is_rebuilt_when_replaced_times_pile_up():
     silo = Silo()
     put(silo, "first", expires=NOW)  # its time stays on top and hides the others
+    lengths = []
     for n in range(200):
         put(silo, "k", index=1, expires=NOW + 1 + n)
-    assert len(silo.expiry) <= 64 + 4 * 2
+        lengths.append(len(silo.expiry))
+    assert max(lengths) == 64 + 4 * 2 and min(lengths[100:]) == 2  # not later, and not so often that it costs
     assert sorted(set(silo.expired(NOW + 500))) == ["first", "k"]
     assert silo.expiry[0] == (NOW, "first")
 
@@ -154,6 +156,30 @@ def test_recency_adds_up_and_moves_used_keys_to_the_young_end():
     assert list(again.order) == ["b", "c", "a"]
 
 
+def test_uses_are_counted_for_each_slot_until_it_is_promoted_or_stored_anew():
+    silo, recency = Silo(), Recency()
+    put(silo, "a", recency=recency)
+    recency.touch({"f": "touch", "uses": {"a": 2, "b": 1}})
+    recency.touch({"f": "touch", "uses": {"a": 3, "c": 4}})
+    assert recency.uses == {"a": 5, "b": 1, "c": 4}
+    recency.touch({"f": "touch", "promoted": ["a", "d"]})
+    recency.touch({"f": "touch", "uses": {"a": 7, "b": 1, "d": 1}})
+    assert recency.uses == {"a": PROMOTED, "b": 2, "c": 4, "d": PROMOTED}
+    assert Recency.load(recency.dump()).uses == recency.uses
+    put(silo, "a", recency=recency, index=0)
+    drop(silo, "b", recency)
+    put(silo, "new", recency=recency)
+    drop(silo, "none", recency)
+    assert recency.uses == {"c": 4, "d": PROMOTED}
+
+
+def test_recency_of_before_uses_were_counted_is_read():
+    recency = Recency()
+    recency.touch({"f": "touch"})
+    assert recency.dump() == [[], 0, 0, 0, 0, 0, 0, {}]
+    assert Recency.load(recency.dump()[:7]).dump() == recency.dump()
+
+
 def test_order_is_kept_only_where_there_is_a_size():
     silo, recency = Silo(), Recency()
     put(silo, "a", recency=recency)
@@ -169,6 +195,9 @@ def test_order_is_kept_only_where_there_is_a_size():
     assert (list(recency.order), recency.evicted) == (["a"], 1)
     drop(silo, "a", recency, why="expired")
     assert recency.evicted == 1
+    drop(silo, "never there", recency, why="evicted")
+    assert recency.evicted == 2
+    put(silo, "left", recency=recency)
     set_silo_size(silo, recency, None)
     assert (silo.silo_size, list(recency.order)) == (None, [])
 
@@ -212,6 +241,35 @@ def test_what_expired_makes_room_before_anything_live():
     put(silo, "c", recency=recency)  # four slots, one of them over
     assert store(silo, "d", recency=recency)[2] == ["a"]
     assert store(silo, "old", recency=recency)[2] == ["a"]  # its own dead slot makes no room: it is replaced
+
+
+def test_what_expired_is_no_victim_and_counts_only_as_far_as_it_leaves_in_this_turn(monkeypatch):
+    silo, recency = full(3, ["old"], expires=NOW)
+    for key in ("older", "a", "b"):
+        put(silo, key, recency=recency, expires=NOW if key == "older" else None)
+    assert store(silo, "d", recency=recency)[2] == []  # two over, and two that leave
+    monkeypatch.setattr(limits, "HOUSEKEEP_PER_TURN", 1)
+    assert store(silo, "d", recency=recency)[2] == ["older"]  # one leaves: the least recently used of the others goes
+    put(silo, "c", recency=recency)
+    assert store(silo, "d", recency=recency)[2] == ["older", "a"]
+
+
+def test_what_expired_stays_for_housekeeping_where_its_room_is_not_needed(monkeypatch):
+    silo = Silo()
+    put(silo, "a", "x" * 9, expires=NOW)
+    monkeypatch.setattr(limits, "SILO_INLINE_BYTES", 20)
+    for value in ("x" * 9, BLOB):
+        (fact,), _, _ = store(silo, "b", value)
+        assert fact["k"] == "b"
+
+
+def test_the_victims_and_what_expired_leave_with_one_entry(monkeypatch):
+    silo, recency = full(2, "ab", value="x" * 4)
+    put(silo, "old", "x" * 4, recency=recency, expires=NOW)
+    monkeypatch.setattr(limits, "SILO_INLINE_BYTES", 12)
+    facts, _, evicted = store(silo, "c", "x" * 6, recency=recency)
+    assert evicted == ["a"]
+    assert [(fact["k"], fact.get("why")) for fact in facts] == [("a", "evicted"), ("old", "expired"), ("c", None)]
 
 
 def test_the_limit_of_inline_bytes_is_exact_and_counts_what_leaves(monkeypatch):
@@ -258,9 +316,18 @@ def test_the_limit_of_large_values_is_exact(monkeypatch):
     with pytest.raises(Refused) as refused:
         store(silo, "b", Blob(b"i" * 32, 50_001, "s"))
     assert "BLOB_BYTES_PER_SESSION is 100000" in refused.value.message and "100001 bytes" in refused.value.message
-    assert refused.value.hint
+    assert "silo_size" in refused.value.hint and "ttl" in refused.value.hint
     assert store(silo, "a", Blob(b"i" * 32, 100_000, "s"))[1] == 0
     assert store(silo, "b", "small")[1] == 1
+
+
+def test_a_small_value_takes_nothing_of_the_room_for_large_ones(monkeypatch):
+    monkeypatch.setattr(limits, "BLOB_BYTES_PER_SESSION", 50_000)
+    monkeypatch.setattr(limits, "SILO_INLINE_BYTES", 20)
+    silo = Silo()
+    put(silo, "full", BLOB)
+    put(silo, "over", "x" * 9, expires=NOW)
+    assert store(silo, "a", "x" * 15)[1] == 2
 
 
 def test_a_large_value_s_fact_carries_its_hash_size_and_kind():

@@ -69,8 +69,9 @@ class InProcessEngine:
 # --- environment --------------------------------------------------------------------------------------------------
 
 UNHEARD = {
-    "MEMNET_SERVE_HOST": "there is no server", "MEMNET_SERVE_PORT": "there is no server", "MEMNET_MCP_TRANSPORT": "`pinfold mcp` speaks stdio",
-    "MEMNET_TEST_INLINE": "every command works on the store itself", "MEMNET_SERVE_INTERNAL": "there is no server",
+    "MEMNET_SERVE_HOST": "`pinfold serve --host`, which commands find", "MEMNET_SERVE_PORT": "`pinfold serve --port`, which commands find",
+    "MEMNET_TEST_INLINE": "every command works on the store itself", "MEMNET_SERVE_INTERNAL": "commands find `pinfold serve`",
+    "MEMNET_MCP_TRANSPORT": "`pinfold mcp` speaks stdio, and HTTP with --http",
     "MEMNET_LOCK_TIMEOUT_MS": "waits are bounded by the store", "MEMNET_MAX_ROWS": "limits.ROWS_PER_SESSION", "MEMNET_MAX_LAW": "limits.ROWS_PER_SESSION",
     "MEMNET_MAX_RELATIONS": "no limit of its own", "MEMNET_MAX_TAGS": "no limit of its own", "MEMNET_MAX_FIELDS": "limits.FIELDS_PER_ROW",
     "MEMNET_MAX_VALUE_BYTES": "limits.FIELD_VALUE_BYTES", "MEMNET_MAX_LINE_BYTES": "limits.DOCUMENT_BYTES", "MEMNET_MAX_BATCH_LINES": "limits.DOCUMENT_LINES",

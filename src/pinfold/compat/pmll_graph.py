@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from pinfold.entry import Fact
 from pinfold.errors import Refused
 from pinfold.memory import Memory
 from pinfold.recall.embed import HashEmbedder
@@ -19,6 +20,7 @@ from pinfold.recall_session import Resolved, TraversedNode
 from pinfold.session import Session
 from pinfold.state.graph import Edge, Node
 from pinfold.state.memory_rows import content_of, count_of, label_of, metadata_of, type_of, weight_of
+from pinfold.state.session import SessionState
 
 EMBED_DIM = 128
 DECAY_LAMBDA = 0.05
@@ -225,22 +227,30 @@ def export_graph(session_id: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def import_graph(session_id: str, data: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Replace the session's graph with an exported one; ids are minted anew. Checked before anything is cleared. Returns its counts."""
-    from pinfold.state.memory_rows import check_items
+    """Replace the session's graph with an exported one, in one entry; ids are minted anew. Returns its counts.
 
-    nodes = list(data["nodes"])
-    items = [{"type": n["type"], "label": n["label"], "content": n["content"], "metadata": n.get("metadata") or None} for n in nodes]
-    check_items(items)
-    known = {n["id"] for n in nodes}
-    if missing := [e["id"] for e in data["edges"] if not {e["source"], e["target"]} <= known]:
-        raise Refused(f"edge {missing[0]} has an end that is no node", code="bad_item", hint="export_graph writes what import_graph reads")
-    clear_graph(session_id)
-    session = _session(session_id)
-    done = session.add_interlinked(items, auto_link=False)
-    by_name = {(row["type"], row["label"]): row["id"] for row in done.nodes}
-    ids = {n["id"]: by_name[n["type"], n["label"]] for n in nodes}
-    for edge in data["edges"]:
-        session.create_relation(ids[edge["source"]], ids[edge["target"]], edge["relation"], edge.get("weight"), edge.get("metadata") or None)
+    Raises Refused where a node or an edge cannot be kept; the graph then stays as it was.
+    """
+    from pinfold.state import memory_rows as rows
+
+    nodes, edges = list(data["nodes"]), list(data["edges"])
+    shown = ("type", "label", "content", "metadata")
+    items = rows.check_items([{name: node[name] for name in shown if name in node} for node in nodes])
+    known = {node.get("id") for node in nodes}
+    if lost := [edge.get("id") for edge in edges if not {edge.get("source"), edge.get("target")} <= known]:
+        raise Refused(f"edge {lost[0]} has an end that is no node", code="bad_item", hint="export_graph writes what import_graph reads")
+    noted = [(rows.check_weight(edge.get("weight")), rows.check_metadata(edge.get("metadata"))) for edge in edges]
+
+    def decide(state: SessionState, now_ms: int) -> tuple[list[Fact], None]:
+        draft = rows.Memories(state.graph, state.schema, now_ms)
+        for row in state.graph.nodes.values():
+            draft.remove(row)
+        ids = {node.get("id"): draft.upsert(item)[0].id for node, item in zip(nodes, items, strict=True)}
+        for edge, (weight, more) in zip(edges, noted, strict=True):
+            draft.relate(ids[edge.get("source")], ids[edge.get("target")], edge.get("relation", ""), weight, more)
+        return draft.facts(), None
+
+    _session(session_id)._write_rows(decide)
     return get_graph_stats(session_id)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 _CONTROL = "\x00-\x1f\x7f-\x9f\u2028\u2029"
 _bare = re.compile(rf'(?!["\s])[^;{_CONTROL}]*+(?<!\s)').fullmatch
@@ -81,6 +82,21 @@ def format_document(laws: list[str], nodes: list[str], edges: list[str]) -> list
             out.append(title)
             out.extend(lines)
     return out
+
+
+STALE_LINES = 20
+"""Stale rows told of below one read; how many more there are is told too."""
+
+
+def format_stale(id: str, because: Iterable[str]) -> str:
+    """Return the comment line of a row that can no longer be trusted: "# stale T1 because E7, src/a.py"."""
+    return f"# stale {id} because {', '.join(because)}"
+
+
+def stale_lines(because: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return the comment lines of stale rows, given why by id; from STALE_LINES on only their number."""
+    told = [format_stale(id, words) for id, words in islice(because.items(), STALE_LINES)]
+    return told if len(because) <= STALE_LINES else [*told, f"# stale: {len(because) - STALE_LINES} more"]
 
 
 def format_footer(

@@ -8,7 +8,7 @@ pipe row replaces the whole row, as it did there.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -23,13 +23,14 @@ _row = re.compile(r"@([A-Za-z][A-Za-z0-9_]*):[ \t]?(.*)", re.DOTALL).fullmatch
 
 
 class Snapshot(msgspec.Struct):
-    """An `@SNAP: 1` file: columns by tag, relations, records as creates, and what does not parse."""
+    """An `@SNAP: 1` file: columns by tag, relations, records as creates, and what does not parse; mended: ids of rows that were split."""
 
     columns: dict[str, tuple[str, ...]]
     relations: tuple[str, ...]
     ops: list[Op]
     problems: list[Problem]
     session: str = ""
+    mended: list[str] = []
 
 
 def split_row(text: str) -> list[str]:
@@ -151,14 +152,17 @@ def is_snapshot(text: str) -> bool:
     return any(line.startswith("@SNAP:") for line in text.removeprefix("\ufeff").split("\n")[:20])
 
 
-def parse_snapshot(text: str) -> Snapshot:
-    """Return what an `@SNAP: 1` snapshot holds, its records as creates in written order."""
+def parse_snapshot(text: str, *, mend: bool = False) -> Snapshot:
+    """Return what an `@SNAP: 1` snapshot holds, its records as creates in written order.
+
+    mend: a record that was split by a raw line break in a value is put together again, and named in `mended`.
+    """
     snapshot = Snapshot({}, (), [], [])
     relations: list[str] = []
     section = ""
     version_seen = False
-    for number, raw in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
-        line = raw.removesuffix("\r")
+    lines: Iterable[tuple[int, str]] = enumerate((raw.removesuffix("\r") for raw in text.removeprefix("\ufeff").split("\n")), 1)
+    for number, line in _mended(lines, snapshot) if mend else lines:
         bare = line.strip(" \t")
         if bare.startswith("#"):
             section = bare.lstrip("# ").strip(" \t")
@@ -190,3 +194,51 @@ def parse_snapshot(text: str) -> Snapshot:
         snapshot.problems.append(Problem(1, 1, "parse_error", "no @SNAP: 1 line", "this is no snapshot"))
     snapshot.relations = tuple(relations)
     return snapshot
+
+
+def _mended(lines: Iterable[tuple[int, str]], snapshot: Snapshot) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a snapshot, a split record as one. What does not begin a row of a known tag goes on with the row above.
+
+    A line that begins one goes on with it too, where that row lacks columns and the line's own do not fit.
+    """
+    held: list[str] = []
+    first = 0
+    in_records = False
+    for number, line in lines:
+        if not in_records:
+            in_records = line.strip(" \t#") == "records"
+            yield number, line
+        elif held and not (_has_columns(line, snapshot, exactly=True) or (_has_columns("\n".join(held), snapshot) and _columns_of(line, snapshot))):
+            held.append(line)
+        else:
+            if held:
+                yield first, _joined(held, snapshot)
+            first, held = number, [line]
+    if held:
+        yield first, _joined(held, snapshot)
+
+
+def _joined(held: list[str], snapshot: Snapshot) -> str:
+    while len(held) > 1 and not held[-1].strip(" \t"):
+        held.pop()  # the end of the file, or of a value
+    if len(held) > 1 and (m := _row(held[0].lstrip(" \t"))) is not None:
+        snapshot.mended.append(split_row(m[2])[0].strip(" \t"))
+    return "\n".join(held)
+
+
+def _columns_of(line: str, snapshot: Snapshot) -> int:
+    """Return how many columns the row that a line begins has, 0 where it begins none."""
+    m = _row(line.lstrip(" \t"))
+    tag = "" if m is None else m[1].upper()
+    names = EDGE_COLUMNS if tag == "EDG" else LAW_COLUMNS if tag == "LAW" else snapshot.columns.get(tag)
+    return 0 if names is None else len(names) + 1
+
+
+def _has_columns(line: str, snapshot: Snapshot, exactly: bool = False) -> bool:
+    """Return whether a line is a row with all its columns; an edge's `at` may lack."""
+    wanted = _columns_of(line, snapshot)
+    m = _row(line.lstrip(" \t"))
+    if not wanted or m is None:
+        return False
+    count = len(split_row(m[2]))
+    return count == wanted or (m[1].upper() == "EDG" and count == wanted - 1) or (not exactly and count > wanted)

@@ -47,8 +47,13 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
     hint: str = ""
 
+    @property
+    def told(self) -> str:
+        """Where and what, without the hint."""
+        return f"{self.line}:{self.column} {self.code} {self.message}"
+
     def __str__(self) -> str:
-        return f"{self.line}:{self.column} {self.code} {self.message}" + (f" | {self.hint}" if self.hint else "")
+        return self.told + (f" | {self.hint}" if self.hint else "")
 
 
 class Op(msgspec.Struct, gc=False):
@@ -263,10 +268,11 @@ def _is_new(name: str | None) -> bool:
     return name is not None and (name == NEW or name.startswith("NEW:"))
 
 
-def _fields(
-    raw: str, text: str, pos: int, number: int, problems: list[Problem], limit_bytes: int = limits.FIELD_VALUE_BYTES
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return key -> value from pos on, and the keys written with += or -= (their values are signed numbers)."""
+def _fields(raw: str, text: str, pos: int, number: int, problems: list[Problem], limit_bytes: int | None = None) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return key -> value from pos on, and the keys written with += or -= (their values are signed numbers).
+
+    limit_bytes: of a value; None: by `limits.field_limit`.
+    """
     end = len(text)
     if pos == end:
         return {}, ()
@@ -310,8 +316,9 @@ def _fields(
                 sums += (key,)
         if key in fields:
             problems.append(Problem(number, _start(raw) + m.start(1), "duplicate_field", f"{key} twice in one line", "a line says each field once"))
-        elif len(value) * 4 > limit_bytes and len(value.encode("utf-8", "surrogatepass")) > limit_bytes:
-            message = f"the value of {key} is over FIELD_VALUE_BYTES = {limits.FIELD_VALUE_BYTES}"
+        elif len(value) * 4 > (limit_bytes or limits.FIELD_VALUE_BYTES) and _is_over(key, value, limit_bytes):
+            name, most = limits.field_limit(key)
+            message = f"the value of {key} is over {name} = {most}"
             problems.append(
                 Problem(number, _start(raw) + m.start(1), "limit_exceeded", message, "a field is a fact; put the text in a file or a slot and name it")
             )
@@ -323,6 +330,10 @@ def _fields(
     if not text.isascii() and (lone := re.search("[\ud800-\udfff]", text)):
         problems.append(Problem(number, _start(raw) + lone.start(), "parse_error", "a lone surrogate is no character"))
     return fields, sums
+
+
+def _is_over(key: str, value: str, limit_bytes: int | None) -> bool:
+    return len(value.encode("utf-8", "surrogatepass")) > (limit_bytes or limits.field_limit(key)[1])
 
 
 @lru_cache(maxsize=4096)
@@ -379,7 +390,7 @@ def _unescape(value: str) -> str | int:
     return "".join(out)
 
 
-def fields_of(text: str, limit_bytes: int = limits.FIELD_VALUE_BYTES) -> dict[str, str] | None:
+def fields_of(text: str, limit_bytes: int) -> dict[str, str] | None:
     """Return the fields of `key=value ; …` text, None where it is not that. For the heads and slots of a saved session."""
     problems: list[Problem] = []
     fields, sums = _fields(text, text, 0, 1, problems, limit_bytes)

@@ -8,10 +8,10 @@ UTF-8.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pinfold import caller
 from pinfold.errors import ConfigurationError, Refused
 from pinfold.limits import VALUE_BYTES
 
@@ -27,8 +27,10 @@ SUCCESSORS = {
     ("query context", "--active-only"): "what is past its time is never shown; `read list --active-only` leaves out settled rows",
     ("housekeep", "--include-tags"): "no kind is exempt here, so there is none to include; --tag KIND narrows",
     ("housekeep prune", "--include-tags"): "no kind is exempt here, so there is none to include; --tag KIND narrows",
+    ("search", "--by"): "who said it: --where by=NAME; who wrote the row: --written-by NAME",
+    ("recall", "--by"): "who said it: --where by=NAME; who wrote the row: --written-by NAME",
 }
-"""What to do instead of flags that MemNet's users know and that are not here."""
+"""What to do instead of flags that somebody may look for and that are not here."""
 
 
 class UsageError(ConfigurationError):
@@ -125,8 +127,14 @@ def _has_tool(row: Operation) -> bool:
     return any(param.name == "tool" for param in row.params)
 
 
+_parsers: dict[str, Parser] = {}
+
+
 def parser_of(verb: str, row: Operation) -> Parser:
-    """Return the parser of one verb."""
+    """Return the parser of one verb; the same again, since a server that made it for each command would do little else."""
+    known = _parsers.get(verb)
+    if known is not None:
+        return known
     parser = Parser(verb, usage_of(verb, row), row.summary or row.doc)
     group = parser.add_argument_group("flags of this command")
     for param in row.params:
@@ -150,6 +158,7 @@ def parser_of(verb: str, row: Operation) -> Parser:
         group.add_argument(
             flag, dest=param.name, type=_TYPES.get(param.kind, str), metavar=_METAVARS.get(param.kind, "TEXT"), help=param.doc.replace("%", "%%")
         )
+    _parsers[verb] = parser
     return parser
 
 
@@ -177,6 +186,8 @@ def read_row(verb: str, row: Operation, parser: Parser, words: Sequence[str]) ->
                     continue
                 given = param.cli_default
             arguments[param.name] = given
+    if common.actor is not None and row.access == "read" and any(param.name == "actor" for param in row.params):
+        arguments.setdefault("actor", common.actor)  # `log --actor ANN` asks for Ann's entries: nothing is written that could be hers
     _deal(row, parser, flags, bare, before, arguments)
     return common, arguments
 
@@ -235,6 +246,8 @@ def _bytes(word: str) -> bytes:
 def _from_file(path: str, parser: Parser) -> bytes:
     if path == "-":
         return _from_stdin()
+    if caller.current() is not None:
+        raise caller.Elsewhere  # whose file it is, who opens it
     try:
         with open(path, "rb") as file:
             return _bounded(file.read)
@@ -243,9 +256,10 @@ def _from_file(path: str, parser: Parser) -> bytes:
 
 
 def _from_stdin() -> bytes:
-    if sys.stdin is None:
+    stdin = caller.stdin()
+    if stdin is None:
         return b""
-    return _bounded(sys.stdin.buffer.read)
+    return _bounded(stdin.buffer.read)
 
 
 def _bounded(read: Callable[[int], bytes]) -> bytes:

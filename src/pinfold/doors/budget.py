@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pinfold.doors.stdio import encode_json
 
 if TYPE_CHECKING:
+    from pinfold.errors import PinfoldError
     from pinfold.operations import Operation
 
 DEFAULT_TOKENS = 2_000
@@ -24,10 +25,15 @@ PAGES = {
     "keys": ("limit", "keys"),
     "session_list": ("limit", "sessions"),
     "read_list": ("limit", "items"),
-    "walk": ("max_rows", "text"),
+    "walk": ("max_rows", "hops"),
     "traverse": ("limit", "results"),
     "pin_map": ("budget_tokens", "text"),
     "search": ("top_k", "direct"),
+    "schema": ("limit", "lines"),
+    "housekeep": ("limit", "lines"),
+    "stale": ("limit", "stale"),
+    "refresh": ("limit", "stale"),
+    "conflicts": ("limit", "conflicts"),
     "peek": ("limit_bytes", "value"),
 }
 """Row -> (the argument that makes its answer smaller, the field that it bounds)."""
@@ -75,6 +81,17 @@ async def within(row: Operation, arguments: dict[str, Any], result: Any, run: Ru
     return _cut(row, result, most)
 
 
+def refusal_text(error: PinfoldError) -> str:
+    """Return a refusal as a model reads it, within its bound too: of many problems the first, and how many there are."""
+    shape = error.shape()
+    text = encode_json({"error": shape}).decode()
+    most = int(DEFAULT_TOKENS * SAFE)
+    if len(text) <= most or tokens(text) <= most:
+        return text
+    short = fit(shape, most)
+    return encode_json({"error": {**short, "cut": _cuts(short, shape)}}).decode()
+
+
 _TOO_LARGE = {"code": "answer_too_large", "hint": "ask for smaller pages (first), fewer fields, or a part of a value (limitBytes)"}
 
 
@@ -85,15 +102,15 @@ def tokens(text: str) -> int:
 
 
 def _count(result: dict[str, Any], field: str) -> int:
-    """Return how much of what the size argument bounds is in a result: items, lines, bytes or tokens."""
+    """Return how much of what the size argument bounds is in a result: items, edges, bytes or tokens."""
     found = result.get(field)
     if field == "value":
         from pinfold.operations.table import raw_of
 
         return len(raw_of(found)[0]) if found is not None else 0
     if field == "text":
-        return int(result.get("tokens") or str(found).count("\n") + 1)
-    return len(found) if isinstance(found, list) else 0
+        return int(result["tokens"])
+    return len(found) if isinstance(found, list) else int(found or 0)
 
 
 def _first_part(result: dict[str, Any], most: int) -> dict[str, Any]:
@@ -112,7 +129,7 @@ def _cut(row: Operation, result: dict[str, Any], most: int) -> tuple[str, Any]:
     room = most
     for _ in range(ATTEMPTS):
         short = fit(result, room)
-        cut = {name: f"{_size(short[name])}/{_size(value)}" for name, value in result.items() if short.get(name) != value}
+        cut = _cuts(short, result)
         text = text_of(row, short)
         if row.mcp_text is None:
             short = {**short, "cut": cut}
@@ -124,6 +141,16 @@ def _cut(row: Operation, result: dict[str, Any], most: int) -> tuple[str, Any]:
             break
         room = int(room * 0.75)
     return text, short
+
+
+def _cuts(short: dict[str, Any], whole: dict[str, Any]) -> dict[str, str]:
+    """Return what of each shortened field is shown."""
+    return {name: _share(short[name], value) for name, value in whole.items() if short[name] != value}
+
+
+def _share(shown: Any, whole: Any) -> str:
+    parts = _size(shown), _size(whole)
+    return f"{parts[0]}/{parts[1]}" if parts[0] != parts[1] else "in part"  # of what stands inside
 
 
 def _size(value: Any) -> int:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from pinfold import caller
+from pinfold.doors.client import Carried, utf8
 from pinfold.errors import Broken, ConfigurationError, PinfoldError, Refused, Unavailable
 
 if TYPE_CHECKING:
@@ -28,27 +30,34 @@ OWN_VERBS = {
     "copy": ("pinfold.doors.fleet", "copy sessions into another store, verified"),
     "migrate": ("pinfold.doors.fleet", "make or bring up to date the tables of a PostgreSQL store"),
     "compact": ("pinfold.doors.verbs", "snapshot every session and drop old history"),
-    "bench": ("pinfold.doors.recall", "measure recall on question sets"),
+    "bench": ("pinfold.doors.recall", "measure: recall on question sets; silo, graph, mcp, tokens"),
     "reembed": ("pinfold.doors.recall", "make the vectors that search lacks"),
     "mcp": ("pinfold.doors.verbs", "serve MCP clients over stdio or HTTP"),
+    "install": ("pinfold.doors.install", "register pinfold with an MCP client; without one: which are here"),
+    "uninstall": ("pinfold.doors.install", "take it out of a client's settings"),
+    "hook": ("pinfold.doors.hook", "answer an event of Claude Code's hooks"),
     "demo": ("pinfold.doors.verbs", "see eight workers share one store"),
     "guide": ("pinfold.doors.verbs", "what an agent needs to know, to paste into its prompt"),
     "examples": ("pinfold.doors.examples", "four worked examples, a map, lines to add"),
-    "serve": ("pinfold.doors.verbs", "says that no server is needed"),
+    "serve": ("pinfold.doors.serve", "keep the store warm; HTTP with --http"),
+    "top": ("pinfold.doors.top", "who is at work: sessions, promises, rates"),
     "completion": ("pinfold.doors.completion", "tab completion for bash, zsh or fish"),
     "version": ("pinfold.doors.verbs", "the version"),
 }
 """Verbs that are no operation of the table: module with `run_VERB(words)`, and the line of the help text."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Return its exit status; as a process of its own, end it."""
+def main(argv: Sequence[str] | None = None, carried: Carried | None = None) -> int:
+    """Run one command. Return its exit status; as a process of its own, end it.
+
+    carried: what it brings back from the server it was sent to.
+    """
     if argv is not None:
-        return _main(argv)
+        return _main([utf8(word) for word in argv], carried)
     import gc
 
     gc.disable()  # what one command allocates is not worth collecting
-    status = _main(sys.argv[1:])
+    status = _main([utf8(word) for word in sys.argv[1:]], carried)
     if not gc.isenabled() and _last_words():
         os._exit(status)  # taking the modules apart again costs a tenth of the command
     return status
@@ -65,12 +74,10 @@ def _last_words() -> bool:
     return True
 
 
-def _main(argv: Sequence[str]) -> int:
-    words = [_utf8(word) for word in argv]
-    as_json = "--json" in words[: words.index("--") if "--" in words else None]
-    is_once = _verb_first(words)[:1] == ["once"]
+def _main(words: list[str], carried: Carried | None) -> int:
+    as_json, is_once = _wants_json(words), _verb_first(words)[:1] == ["once"]
     try:
-        return _flushed(_run(words))
+        return _flushed(_run(words, carried))
     except PinfoldError as error:
         status = report(error, as_json)
         return 120 + status if is_once else status
@@ -86,17 +93,34 @@ def _main(argv: Sequence[str]) -> int:
         return 120 if is_once else status
 
 
-def _run(words: list[str]) -> int:
+def _wants_json(words: list[str]) -> bool:
+    return "--json" in words[: words.index("--") if "--" in words else None]
+
+
+def run_for(someone: caller.Caller, words: list[str], request_id: str) -> int:
+    """Run a command, its words in UTF-8, for somebody who sent it here. Return its exit status. Raises Elsewhere."""
+    with caller.working_for(someone):
+        return _main(words, Carried(request_id))
+
+
+def _run(words: list[str], carried: Carried | None) -> int:
     rest = _verb_first(words)
     verb = rest[0] if rest else ""
-    if verb in ("", "-h", "--help", "help"):
+    is_help = verb in ("", "help") or not {"-h", "--help"}.isdisjoint(words)
+    if caller.current() is None:
         load_lean()
+    elif is_help or verb in OWN_VERBS or verb == "--version":
+        raise caller.Elsewhere  # as wide as its terminal, with its files, its children and its signals
+    if verb in ("", "-h", "--help", "help"):
         from pinfold.doors.help import run_help
 
         return run_help(rest[1:])
     if verb == "--version":
         verb = "version"
-    load_lean()
+    if carried is not None and carried.input is not None:
+        import io
+
+        sys.stdin = io.TextIOWrapper(io.BytesIO(carried.input))  # the server that asked for it did not take it
     if verb in OWN_VERBS:
         import gc
         from importlib import import_module
@@ -104,7 +128,19 @@ def _run(words: list[str]) -> int:
         gc.enable()
         run_own: Any = getattr(import_module(OWN_VERBS[verb][0]), f"run_{verb}")
         return int(run_own(rest[1:]))
-    return _run_row(*_row_of(rest))
+    if carried is not None and carried.skew:
+        raise _skew(carried.skew)
+    return _run_row(*_row_of(rest), carried)
+
+
+def _skew(other: str) -> ConfigurationError:
+    from pinfold import __version__
+
+    return ConfigurationError(
+        f"the server of this store is pinfold {other}, this command is {__version__}",
+        code="version_skew",
+        hint="pinfold serve --stop, and start it again; or PINFOLD_SERVE=off for this command",
+    )
 
 
 def _verb_first(words: list[str]) -> list[str]:
@@ -162,7 +198,7 @@ def _row_of(rest: list[str]) -> tuple[str, Operation, list[str]]:
     raise unknown_verb(verb, pair[0] if pair else "")
 
 
-def _run_row(verb: str, row: Operation, words: list[str]) -> int:
+def _run_row(verb: str, row: Operation, words: list[str], carried: Carried | None) -> int:
     from pinfold.doors import arguments as reading
 
     parser = reading.parser_of(verb, row)
@@ -176,13 +212,17 @@ def _run_row(verb: str, row: Operation, words: list[str]) -> int:
     common, arguments = reading.read_row(verb, row, parser, words)
     unnamed = common.session is None and verb in ("session open", "session load")
     if unnamed and verb == "session open":
-        common.session = f"s_{os.urandom(4).hex()}"
+        common.session = f"s_{carried.request_id[-8:] if carried is not None else os.urandom(4).hex()}"
     if verb == "session resume":
         arguments["must_exist"] = True
+    if carried is not None:
+        _once_only(row, arguments, carried)
     from pinfold.operations import run
 
-    with open_memory(common) as memory:
-        result = run(row, call_of(memory, common), arguments)
+    with open_memory(common) as memory, _Bar(verb) as bar:
+        call = call_of(memory, common, bar)
+        call.tell = lambda result: _tell(row, result, common, arguments)
+        result = run(row, call, arguments)
     if unnamed:
         result["export"] = f"export PINFOLD_SESSION={result['session_id']}"
     show(row, result, common, _name_of(arguments))
@@ -191,19 +231,75 @@ def _run_row(verb: str, row: Operation, words: list[str]) -> int:
     return MISS if common.fail_on_miss and row.is_empty is not None and row.is_empty(result) else OK
 
 
+def _once_only(row: Operation, arguments: dict[str, Any], carried: Carried) -> None:
+    """See that what may have been done already is not done twice: by its request id, or where once more changes nothing."""
+    from pinfold.operations.table import WAITS
+
+    someone = caller.current()
+    if someone is not None and any(param.name in WAITS and arguments.get(param.name, param.default) for param in row.params):
+        raise caller.Elsewhere  # who waits can be interrupted, and holds nobody's place
+    if (someone is None and not carried.lost) or not row.changes(arguments):
+        return
+    if any(param.name == "request_id" for param in row.params):
+        arguments.setdefault("request_id", carried.request_id)
+    elif someone is None and not row.idempotent:
+        raise Unavailable(
+            f"the server was gone before it answered: {row.name} may have been done",
+            code="answer_lost",
+            hint="look before you do it again",
+            maybe_applied=True,
+        )
+
+
+def _tell(row: Operation, result: Any, common: Common, arguments: dict[str, Any]) -> None:
+    """Show a result of a command that goes on, to whoever reads along."""
+    show(row, result, common, _name_of(arguments))
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
 def open_memory(common: Common) -> Any:
     """Return the store a command works on. It starts no threads: one command drives everything itself."""
     from pinfold.doors.context import default_actor
+
+    actor = common.actor or default_actor()
+    someone = caller.current()
+    if someone is not None:
+        return someone.memory(common.store, actor)
     from pinfold.memory import Memory
 
-    return Memory(common.store, actor=common.actor or default_actor(), background=False)
+    return Memory(common.store, actor=actor, background=False)
 
 
-def call_of(memory: Any, common: Common) -> Any:
+def call_of(memory: Any, common: Common, progress: Any = None) -> Any:
     from pinfold.doors.context import default_session
     from pinfold.operations.table import Call
 
-    return Call(memory, common.session, default_session=default_session, as_shown=None if common.json else _as_it_is)
+    return Call(memory, common.session, default_session=default_session, as_shown=None if common.json else _as_it_is, progress=progress)
+
+
+class _Bar:
+    """How far a command is, shown from the first time that it says so."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._shown: Any = None
+        self._told: Any = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._shown is None:
+            from pinfold.doors.progress import progress
+
+            self._shown = progress(self._what)
+            self._told = self._shown.__enter__()
+        self._told(done, total)
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown is not None:
+            self._shown.__exit__(None, None, None)
 
 
 def _as_it_is(value: Any) -> Any:
@@ -223,8 +319,9 @@ def show(row: Operation, result: Any, common: Common, name: str) -> None:
     if common.json:
         write_json(result)
         return
+    status = result.get("status", result.get("source"))
     for field in ("value", "payload"):
-        if field in result and not (field == "payload" and result.get("status") != "resolved"):
+        if field in result and status in (None, "resolved", "short_term", "long_term"):
             if result.get("stale"):
                 say(f"stale: {name} because {', '.join(result['because'])}")
             write_value(result[field])
@@ -233,18 +330,24 @@ def show(row: Operation, result: Any, common: Common, name: str) -> None:
             return
     text = row.text(result) if row.text is not None else ""
     if text:
-        write(text if sys.stdout is None or not sys.stdout.isatty() else _for_people(row, text))
+        write(_for_people(row, text) if _is_terminal() else text)
         return
-    status = result.get("status")
     if status == "pending":
         left_s = result.get("lease_left_s")
         say(f"pending: {name} is being worked on" + ("" if left_s is None else f", its lease ends in {left_s:.{0 if left_s >= 10 else 3}f}s unless renewed"))
     elif status == "rejected":
         say(f"rejected: {name}: {result.get('reason')}")
-    elif status == "unknown" or result.get("hit") is False:
-        say(f"{'unknown' if status else 'miss'}: {name}")
+    elif result.get("claimed"):
+        say(f"miss: {name} is yours to do: token={result['token']}, {result['lease_left_s']:.0f}s; `pinfold resolve` it, or `set` it")
+    elif status in ("unknown", "miss") or result.get("hit") is False:
+        say(f"{status or 'miss'}: {name}")
     elif row.is_empty is not None and row.is_empty(result):
         say("nothing")
+
+
+def _is_terminal() -> bool:
+    out = caller.stdout()
+    return out is not None and bool(out.isatty())
 
 
 def _for_people(row: Operation, text: str) -> str:
@@ -259,7 +362,7 @@ def write_value(value: Any) -> None:
 
     raw = raw_of(value)[0]
     write_bytes(raw)
-    if not raw.endswith(b"\n") and sys.stdout is not None and sys.stdout.isatty():
+    if not raw.endswith(b"\n") and _is_terminal():
         write_bytes(b"\n")
 
 
@@ -277,7 +380,7 @@ def write(text: str) -> None:
 def write_bytes(raw: bytes) -> None:
     """Print bytes. Raises BrokenPipeError where the reader left, Unavailable `output_failed`."""
     try:
-        _write_to(sys.stdout, raw)
+        _write_to(caller.stdout(), raw)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -291,9 +394,10 @@ def _output_failed(error: OSError) -> Unavailable:
 def say(text: str) -> None:
     """Print words on stderr: never data, never worth failing for."""
     try:
-        _write_to(sys.stderr, (text if text.endswith("\n") else f"{text}\n").encode("utf-8", "backslashreplace"))
-        if sys.stderr is not None:
-            sys.stderr.flush()
+        err = caller.stderr()
+        _write_to(err, (text if text.endswith("\n") else f"{text}\n").encode("utf-8", "backslashreplace"))
+        if err is not None:
+            err.flush()
     except OSError:
         pass
 
@@ -339,13 +443,22 @@ def status_of(error: PinfoldError) -> int:
 def _flushed(status: int) -> int:
     """Return status once stdout is out. A reader that left (`| head`) is no error; a full disk is."""
     try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        out = caller.stdout()
+        if out is not None:
+            out.flush()
     except BrokenPipeError:
         _reader_left()
     except OSError as error:
         return report(_output_failed(error), False)
     return status
+
+
+def not_printed(error: OSError, status: int, words: list[str]) -> int:
+    """Say that an answer could not be printed. Return the exit status: its own where the reader left, who may do so."""
+    if isinstance(error, BrokenPipeError):
+        _reader_left()
+        return status
+    return report(_output_failed(error), _wants_json(words))
 
 
 def _reader_left() -> int:
@@ -357,13 +470,3 @@ def _reader_left() -> int:
     except (OSError, ValueError, AttributeError):
         pass
     return OK
-
-
-def _utf8(word: str) -> str:
-    """Return a word of the command line as UTF-8 with surrogate escapes, whatever the locale decoded it with."""
-    if word.isascii() or os.name == "nt":
-        return word
-    try:
-        return os.fsencode(word).decode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return word

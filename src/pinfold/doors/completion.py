@@ -10,7 +10,13 @@ from pinfold.doors.cli import OWN_VERBS, write
 from pinfold.doors.help import summary_of
 
 SHELLS = ("bash", "zsh", "fish")
-_OWN_FLAGS = {"once": ("--ttl", "--lease", "--timeout", "--tool", "--arguments")}
+_OWN_FLAGS = {
+    "once": ("--ttl", "--lease", "--timeout", "--tool", "--arguments"),
+    "install": ("--scope", "--dry-run", "--print", "--env", "--hooks", "--hook-tools", "--edit", "--force"),
+    "uninstall": ("--scope", "--dry-run", "--edit", "--force"),
+    "serve": ("--background", "--status", "--stop", "--tcp", "--http", "--host", "--port", "--token-file"),
+    "top": ("--once", "--interval"),
+}
 
 
 def run_completion(words: Sequence[str]) -> int:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from pinfold import caller
+from pinfold.doors.client import sha256
 from pinfold.errors import Refused
 from pinfold.limits import SESSION_NAME_CHARS
 
@@ -19,7 +21,7 @@ _ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234
 
 def default_actor(environ: Mapping[str, str] | None = None) -> str | None:
     """Return who writes by the environment: $PINFOLD_ACTOR, else $MEMNET_AGENT."""
-    env = os.environ if environ is None else environ
+    env = caller.environ() if environ is None else environ
     return env.get("PINFOLD_ACTOR") or env.get("MEMNET_AGENT") or None
 
 
@@ -30,12 +32,12 @@ def default_session(cwd: str | None = None, environ: Mapping[str, str] | None = 
 
 def explain_session(cwd: str | None = None, environ: Mapping[str, str] | None = None) -> tuple[str, str]:
     """Return (the default session, why it is that one). Raises Refused `session_required`."""
-    env = os.environ if environ is None else environ
+    env = caller.environ() if environ is None else environ
     for variable in OVERRIDES:
         if env.get(variable):
             return env[variable], f"${variable}"
     try:
-        folder = os.path.realpath(os.getcwd() if cwd is None else cwd)
+        folder = os.path.realpath(caller.current_folder() if cwd is None else cwd)
     except FileNotFoundError:
         raise _required("the current folder no longer exists") from None
     homes = {os.path.realpath(os.path.expanduser("~")), os.path.realpath(env.get("HOME") or os.sep)}
@@ -49,7 +51,7 @@ def explain_session(cwd: str | None = None, environ: Mapping[str, str] | None = 
 
 def session_of(folder: str) -> str:
     """Return the session name of a folder: its own name and four hex digits of its path, in the alphabet of names."""
-    digits = _sha256(os.fsencode(folder)).hexdigest()[:4]
+    digits = sha256(os.fsencode(folder)).hexdigest()[:4]
     name = "".join(char if char in _ALPHABET else "-" for char in os.path.basename(folder))
     return f"{name[: SESSION_NAME_CHARS - 5]}-{digits}"
 
@@ -65,14 +67,3 @@ def _git_root(folder: str, homes: set[str]) -> str | None:
 
 def _required(why: str) -> Refused:
     return Refused(f"there is no default session here: {why}", code="session_required", hint="name one: --session NAME, or set PINFOLD_SESSION")
-
-
-def _sha256(data: bytes):  # type: ignore[no-untyped-def]  # the interpreter's own: hashlib would load OpenSSL at every start
-    try:
-        from _sha2 import sha256  # type: ignore[import-not-found]  # 3.12 and later
-    except ImportError:
-        try:
-            from _sha256 import sha256  # type: ignore[import-not-found]
-        except ImportError:
-            from hashlib import sha256
-    return sha256(data)

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from pinfold.doctor import Finding, Repair, Report, examine_store, repair
 from pinfold.doors.arguments import Common, Parser
 from pinfold.doors.cli import BROKEN, OK, write, write_json
+from pinfold.doors.progress import progress
 from pinfold.errors import Refused
-from pinfold.journal.open import default_url, open_journal
+from pinfold.journal.open import open_journal
+from pinfold.journal.url import default_url
 
 
 def run_doctor(words: Sequence[str]) -> int:
@@ -30,12 +32,17 @@ def run_doctor(words: Sequence[str]) -> int:
     url = common.store or default_url()
     if flags.repair:
         return _run_repair(url, common.json)
-    report = examine_store(url)
+    report = _examined(url)
     if common.json:
         write_json(report)
     else:
         write("\n".join([*_told(report), _verdict(report, "nothing was changed; `pinfold doctor --repair` keeps what can be read")]))
     return OK if report.ok else BROKEN
+
+
+def _examined(url: str) -> Report:
+    with progress("examining") as told:
+        return examine_store(url, told)
 
 
 def _run_repair(url: str, as_json: bool) -> int:
@@ -46,11 +53,12 @@ def _run_repair(url: str, as_json: bool) -> int:
         raise Refused(f"{journal.url} is no file that could be repaired", code="not_a_file", hint="only SQLite stores are repaired")
     done: Repair | None = None
     try:
-        done = repair(path, time.time_ns() // 1_000_000)
+        with progress("repairing") as told:
+            done = repair(path, time.time_ns() // 1_000_000, told)
     except Refused as refused:
         if refused.code != "not_damaged":
             raise
-    report = examine_store(url)
+    report = _examined(url)
     if as_json:
         write_json({"repaired": done, "report": report})
     else:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pinfold.doors.arguments import Common, Parser
 from pinfold.doors.cli import write, write_json
+from pinfold.doors.progress import progress
 
 
 def run_copy(words: Sequence[str]) -> int:
@@ -21,20 +22,22 @@ def run_copy(words: Sequence[str]) -> int:
         parser.error("it takes the URL to copy from and the URL to copy to")
     common = Common(flags)
     from pinfold.journal.open import open_journal
-    from pinfold.transfer import copy_store
+    from pinfold.transfer import Copied, copy_store
 
     source, target = open_journal(bare[0]), open_journal(bare[1])
-    rows = []
+    rows: list[Copied] = []
     try:
-        for copied in copy_store(source, target, compacted=flags.compacted, only=common.session):
-            rows.append({"session_id": copied.session, "entries": copied.entries, "seq": copied.seq, "state_hash": copied.state_hash})
-            if not common.json:
-                write(f"{copied.session}  seq={copied.seq} entries={copied.entries} state={copied.state_hash}")
+        with progress("copying") as told:
+            rows.extend(copy_store(source, target, compacted=flags.compacted, only=common.session, told=told))
     finally:
         source.close()
         target.close()
+        if not common.json:  # what was verified before something went wrong, too
+            for row in rows:
+                write(f"{row.session}  seq={row.seq} entries={row.entries} state={row.state_hash}")
     if common.json:
-        write_json({"status": "copied", "sessions": rows})
+        shown = [{"session_id": row.session, "entries": row.entries, "seq": row.seq, "state_hash": row.state_hash} for row in rows]
+        write_json({"status": "copied", "sessions": shown})
     elif not rows:
         write("nothing to copy")
     return 0
@@ -49,7 +52,8 @@ def run_migrate(words: Sequence[str]) -> int:
     if len(bare) > 1:
         parser.error(f"{bare[1]!r} is one word too many")
     common = Common(flags)
-    from pinfold.journal.open import default_url, migrate_store
+    from pinfold.journal.open import migrate_store
+    from pinfold.journal.url import default_url
 
     url = bare[0] if bare else common.store or default_url()
     done = migrate_store(url)

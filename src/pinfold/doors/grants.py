@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
-from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -70,6 +69,10 @@ class Grant(msgspec.Struct, frozen=True):
     def may(self, scope: str) -> bool:
         return scope in self.scopes or "admin" in self.scopes or (scope == "read" and "write" in self.scopes)
 
+    @property
+    def covers_all(self) -> bool:
+        return "*" in self.sessions
+
     def covers(self, session_id: str) -> bool:
         return any(covers(pattern, session_id) for pattern in self.sessions)
 
@@ -113,8 +116,7 @@ class GrantedMemory:
 
     def __init__(self, memory: Memory, grant: Grant) -> None:
         if grant.name is not None:  # the same journal and replicas, other handles: those know who writes
-            memory = copy(memory)
-            memory._actor, memory._sessions = grant.name, {}
+            memory = memory.by(grant.name)
         self._memory = memory
         self._engine = memory._engine
         self._sessions = memory._sessions
@@ -257,6 +259,8 @@ def _read_row(row: dict[str, Any], path: str) -> tuple[bytes, Grant]:
         check_actor(name)
     except Refused as refused:
         raise _bad_file(f"{path}: {refused.message}") from None
+    if "/" in name:  # NAME/ANY is what a caller with the token NAME may write as
+        raise _bad_file(f"{path}: the name {name!r} has a /", "team-ci rather than team/ci")
     scopes = row.get("scopes", ["read"])
     if not isinstance(scopes, list) or not scopes or any(scope not in SCOPES for scope in scopes):
         raise _bad_file(f"{path}: {name!r} has scopes that are none", f"a list of {', '.join(SCOPES)}")

@@ -24,6 +24,8 @@ DEPTH = 12
 INTROSPECTION_DEPTH = 16
 COST = 20_000
 """Fields that a request could resolve at most, lists counted with their `first`."""
+INTROSPECTION_COST = 150_000
+"""The same for what a request asks of the schema itself, whose fields cost less: twice what the usual introspection asks."""
 ERRORS = 20
 MUTATIONS = 100
 
@@ -39,9 +41,9 @@ def execute(request: Request, query: str, variables: dict[str, Any] | None = Non
         if operation.operation.value == "subscription":
             hint = "POST it to /graphql with Accept: text/event-stream"
             raise Refused("a subscription is a stream, and this door answers once", code="subscription_over_http", hint=hint)
-        found = execute_sync(
-            schema(), document, context_value=request, variable_values=variables or {}, operation_name=operation_name, max_coercion_errors=ERRORS
-        )
+        built = schema()
+        request.begin()
+        found = execute_sync(built, document, context_value=request, variable_values=variables or {}, operation_name=operation_name, max_coercion_errors=ERRORS)
     except PreparedErrors as refused:
         return {"errors": refused.errors}
     except PinfoldError as error:
@@ -86,12 +88,16 @@ def prepare(query: str, variables: dict[str, Any] | None, operation_name: str | 
         if operation is None:
             hint = "name one with operationName" if operation_name is None else "it is none of the document's operations"
             raise PreparedErrors([{"message": "which operation is meant?", "extensions": {"code": "bad_query", "hint": hint}}])
-        cost = Cost(document, variables or {}).of_operation(operation)
+        costs = Cost(document, variables or {})
+        cost = costs.of_operation(operation)
     except RecursionError:
         raise PreparedErrors([too_much("the document is nested too deeply", "query_too_deep")]) from None
     if cost > COST:
         hint = f"at most {COST}: smaller pages (first), fewer lists inside lists"
         raise PreparedErrors([too_much(f"the request could resolve {min(cost, 10**12)} fields", "query_too_costly", hint)])
+    if costs.of_schema > INTROSPECTION_COST:
+        hint = "ask for __schema once, without aliases"
+        raise PreparedErrors([too_much(f"the request could resolve {min(costs.of_schema, 10**12)} fields of the schema", "query_too_costly", hint)])
     return document, operation
 
 
@@ -142,7 +148,10 @@ class Cost:
 
         self._fragments = {node.name.value: node for node in document.definitions if isinstance(node, FragmentDefinitionNode)}
         self._known: dict[tuple[str, bool], int] = {}
+        self._known_of_schema: dict[str, int] = {}
         self._variables = variables
+        self.of_schema = 0
+        """The fields of the schema itself, counted apart."""
 
     def of_operation(self, operation: OperationDefinitionNode) -> int:
         defaults = {node.variable.name.value: getattr(node.default_value, "value", None) for node in operation.variable_definitions or ()}
@@ -166,8 +175,25 @@ class Cost:
                 total += self._of(node.selection_set, in_page)  # type: ignore[attr-defined]
             else:
                 name = node.name.value  # type: ignore[attr-defined]
+                if name in ("__schema", "__type"):
+                    self.of_schema += self._of_schema(node.selection_set)  # type: ignore[attr-defined]
+                    continue
                 pages = name in _PAGED and not (in_page and name == "edges")
                 total += 1 + (self._times(node) if pages else 1) * self._of(node.selection_set, pages)  # type: ignore[attr-defined]
+        return total
+
+    def _of_schema(self, selections: SelectionSetNode | None) -> int:
+        total = 0
+        for node in selections.selections if selections is not None else ():
+            if node.kind == "fragment_spread":
+                name = node.name.value  # type: ignore[attr-defined]
+                if name not in self._known_of_schema:
+                    self._known_of_schema[name] = self._of_schema(self._fragments[name].selection_set)
+                total += self._known_of_schema[name]
+            elif node.kind == "inline_fragment":
+                total += self._of_schema(node.selection_set)  # type: ignore[attr-defined]
+            else:
+                total += 1 + _OF_SCHEMA.get(node.name.value, 1) * self._of_schema(node.selection_set)  # type: ignore[attr-defined]
         return total
 
     def _times(self, node: Any) -> int:
@@ -186,15 +212,17 @@ class Cost:
 
 _PAGED = frozenset(("sessions", "slots", "promises", "nodes", "laws", "log", "edges"))
 """Fields that take `first`."""
+_OF_SCHEMA = {"types": 50, "fields": 8, "args": 3, "directives": 6, "inputFields": 3, "enumValues": 3, "interfaces": 2, "possibleTypes": 2}
+"""Lists of the schema itself, with about what is in them."""
 
 
 # --- errors -------------------------------------------------------------------------------------------------------
 
 
 def shape_of(error: PinfoldError) -> dict[str, Any]:
-    """Return a refusal as a GraphQL error."""
+    """Return a refusal as a GraphQL error; of many problems the first, its message says how many there are."""
     shape = error.shape()
-    extensions = {"code": shape["code"], "hint": shape["hint"], **({"errors": shape["errors"]} if shape.get("errors") else {})}
+    extensions = {"code": shape["code"], "hint": shape["hint"], **({"errors": shape["errors"][:ERRORS]} if shape.get("errors") else {})}
     return {"message": shape["message"], "extensions": extensions}
 
 

@@ -107,12 +107,14 @@ async def _stream(door: HttpDoor, call: Call, document: Any, operation: Any, var
             if gone.done():
                 return
             if coming.done():
-                try:
-                    shown = result_shape(coming.result())
-                except StopAsyncIteration:
+                lost = coming.exception()
+                if isinstance(lost, StopAsyncIteration):
+                    break
+                shown = {"errors": [shape_of(lost)]} if isinstance(lost, PinfoldError) else result_shape(coming.result())
+                await send({"type": "http.response.body", "body": b"event: next\ndata: " + encode_json(shown) + b"\n\n", "more_body": True})
+                if lost is not None:
                     break
                 coming = None
-                await send({"type": "http.response.body", "body": b"event: next\ndata: " + encode_json(shown) + b"\n\n", "more_body": True})
             elif stopping.done():
                 break
             else:
@@ -166,7 +168,8 @@ async def _entries(door: HttpDoor, request: Request, session_id: str | None, aft
             while True:
                 coming = await queue.get()
                 if coming is None:
-                    raise Refused("entries were lost on the way", code="fell_behind", hint=f"subscribe again with after: {last}", after=last)
+                    hint = f"subscribe again with after: {last}, or without where the session began anew"
+                    raise Refused("entries were lost on the way", code="fell_behind", hint=hint, after=last)
                 if coming["seq"] > last:
                     last = coming["seq"]
                     yield coming

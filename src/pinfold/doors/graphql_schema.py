@@ -26,8 +26,11 @@ PAGE = 20
 PAGE_MAX = 500
 REQUEST_S = 10.0
 """A request that takes longer is refused where it is: nobody else waits for its scans."""
+ANSWER_BYTES = 32 << 20
+"""What a request may carry away, however often it asks for the same long value."""
 
 _PAGING = f"first: Int = {PAGE}, after: String"
+_STALE = """"Whether what it was made from changed or is gone, and what that is." stale: Boolean! because: [String!]!"""
 SDL = f"""
 "A whole number beyond 32 bits."
 scalar Long
@@ -81,6 +84,7 @@ type Slot {{
   storedAt: String
   expiresAt: String
   actor: String
+  {_STALE}
 }}
 type Promise {{ id: ID! status: PromiseStatus! payload: JSON reason: String owner: String leaseLeftS: Float }}
 type Node {{
@@ -92,6 +96,7 @@ type Node {{
   seq: Long!
   at: String!
   actor: String
+  {_STALE}
   edges(direction: Direction = BOTH, relation: String, {_PAGING}): EdgeConnection!
 }}
 type Edge {{
@@ -105,8 +110,9 @@ type Edge {{
   seq: Long!
   at: String!
   actor: String
+  {_STALE}
 }}
-type Law {{ id: ID! fields: JSON! field(name: String!): String line: String! seq: Long! at: String! actor: String }}
+type Law {{ id: ID! fields: JSON! field(name: String!): String line: String! seq: Long! at: String! actor: String {_STALE} }}
 type Shown {{ shown: Int! total: Int! }}
 type PinMap {{ text: String! etag: String! tokens: Int! laws: Shown! nodes: Shown! edges: Shown! cursor: String }}
 type LogEntry {{ seq: Long! at: String! actor: String requestId: String changes: [String!]! }}
@@ -127,16 +133,16 @@ type LawConnection {{ edges: [LawEdge!]! pageInfo: PageInfo! totalCount: Int! }}
 type LawEdge {{ cursor: String! node: Law! }}
 
 type Mutation {{
-  "Store a result; wakes those who wait."
-  set(session: ID, key: String!, value: JSON!, ttlS: Float, token: Long, requestId: String): SetResult!
-  "Own the work on a key unless it is done or in flight."
-  claim(session: ID, key: String!, leaseS: Float = {limits.LEASE_MCP_S:g}): ClaimResult!
+  "Store a result; wakes those who wait. inputs: what it was made from, as file:PATH, row:ID or slot:KEY."
+  set(session: ID, key: String!, value: JSON!, ttlS: Float, token: Long, inputs: [String!], requestId: String): SetResult!
+  "Own the work on a key unless it is done or in flight; fresh: a stale value is not done."
+  claim(session: ID, key: String!, leaseS: Float = {limits.LEASE_MCP_S:g}, fresh: Boolean = false): ClaimResult!
   "Settle a claim with its result."
-  fulfil(session: ID, promiseId: ID!, token: Long, payload: JSON!, ttlS: Float): SettleResult!
+  fulfil(session: ID, promiseId: ID!, token: Long, payload: JSON!, ttlS: Float, inputs: [String!]): SettleResult!
   "Settle a claim with the reason there is none."
   reject(session: ID, promiseId: ID!, token: Long, error: String!): SettleResult!
   "Lines, all or none."
-  mutate(session: ID, text: String!, ifSeq: Long, dryRun: Boolean = false, allowNewRelation: Boolean = false): MutateResult!
+  mutate(session: ID, text: String!, ifSeq: Long, dryRun: Boolean = false, allowNewRelation: Boolean = false, inputs: [String!]): MutateResult!
   #UPSERT#
   #PROMOTE#
 }}
@@ -153,7 +159,7 @@ type Subscription {{
 _LATER = {
     "search": ("#SEARCH#", f"search(query: String!, topK: Int = 5, maxDepth: Int = 1, kinds: [String!], budgetTokens: Int = {limits.BUDGET_TOKENS}): JSON!"),
     "upsert": ("#UPSERT#", "upsert(session: ID, type: String!, label: String!, content: String!, metadata: JSON): JSON!"),
-    "promote": ("#PROMOTE#", 'promote(session: ID, key: String!, value: JSON, nodeType: String = "concept"): JSON!'),
+    "promote": ("#PROMOTE#", 'promote(session: ID, key: String!, value: JSON, nodeType: String = "concept", inputs: [String!]): JSON!'),
 }
 """Fields that are there where the operations table has their row."""
 
@@ -164,11 +170,25 @@ class Request:
     def __init__(self, call: Call, until_s: float | None = None) -> None:
         self.call = call
         self.until_s = time.monotonic() + REQUEST_S if until_s is None else until_s
+        self._bytes_left = ANSWER_BYTES
         self._sessions: dict[str, Session] = {}
+
+    def begin(self) -> None:
+        """Let the time run from now on: what came before, loading graphql-core the first time, is no work of the request."""
+        if self.until_s != float("inf"):
+            self.until_s = time.monotonic() + REQUEST_S
 
     def check_time(self) -> None:
         if time.monotonic() > self.until_s:
             raise Refused(f"the request takes longer than {REQUEST_S:g} s", code="too_slow", hint="ask for less: fewer scans, smaller pages")
+
+    def weighed(self, value: Any) -> Any:
+        """Return a value that goes into the answer. Raises Refused `answer_too_large`."""
+        self._bytes_left -= len(raw_of(value)[0])
+        if self._bytes_left < 0:
+            hint = "smaller pages (first), fewer fields, or parts of values (limitBytes)"
+            raise Refused(f"the answer has more than {ANSWER_BYTES} bytes", code="answer_too_large", hint=hint)
+        return value
 
     def session(self, session_id: str | None) -> Session:
         name = session_id if session_id is not None else self.call.session_id
@@ -196,7 +216,7 @@ class Request:
         name = session_id if session_id is not None else self.call.session_id
         given = {key: value for key, value in arguments.items() if value is not None or key in ("value", "payload")}
         self.admit(row_name, given, name)
-        return run(BY_NAME[row_name], Call(self.call.memory, name, roots=self.call.roots), given)
+        return self.weighed(run(BY_NAME[row_name], Call(self.call.memory, name, roots=self.call.roots), given))
 
 
 # --- pages --------------------------------------------------------------------------------------------------------
@@ -232,6 +252,21 @@ def connection(rows: Iterable[tuple[int, Any]], first: int | None, after: str | 
     return {"edges": edges, "pageInfo": {"hasNextPage": more, "endCursor": edges[-1]["cursor"] if edges else None}, "totalCount": total}
 
 
+class Judged:
+    """Why some of a page's slots or rows are stale: looked at once, when the first of them is asked."""
+
+    def __init__(self, session: Session, names: list[str], because: dict[str, tuple[str, ...]] | None = None) -> None:
+        self._session = session
+        self._names = names
+        if because is not None:  # whoever read the page looked already
+            self.because = because
+
+    @functools.cached_property
+    def because(self) -> dict[str, tuple[str, ...]]:
+        """Why, in words, by input name (row:ID, slot:KEY); only what is stale."""
+        return self._session._doubts(self._names)
+
+
 # --- resolvers ----------------------------------------------------------------------------------------------------
 
 
@@ -257,21 +292,22 @@ def _slots(session: Session, info: Info, first: int | None, prefix: str | None =
     keys = session.keys(prefix or "")
     slots = session._replica.slots
     found = ((slot.index, (session, key, slot)) for key in keys if (slot := slots.get(key)) is not None)
-    return connection(found, first, after)
+    page = connection(found, first, after)
+    return _with_judged(page, Judged(session, [f"slot:{edge['node'][1]}" for edge in page["edges"]]))
 
 
 def _slot(session: Session, info: Info, key: str) -> Any:
     _request(info)
-    session.peek(key)
+    because = getattr(session.peek(key), "because", None) or ()
     with session._replica.lock:
         slot = None if session._replica.is_over() else session._replica.state.silo.live(key, session._replica.now_ms())
-    return None if slot is None else (session, key, slot)
+    return None if slot is None else (session, key, slot, Judged(session, [], {f"slot:{key}": because}))
 
 
 def _part(found: Any, offset: int | None, limit_bytes: int | None) -> dict[str, Any]:
     from pinfold.operations.table import part_of
 
-    session, _, slot = found
+    session, _, slot, _ = found
     return part_of(session._replica.value_of(slot.value), offset or 0, min(limit_bytes or limits.PEEK_PART_BYTES, limits.PEEK_PART_BYTES))
 
 
@@ -303,7 +339,15 @@ def _rows(session: Session, info: Info, form: str, first: int | None, after: str
         rows = [row for item in found.items if (row := view.graph.row(item.id)) is not None]
         edges = [{"cursor": str(row.born), "node": (session, row, line_of(row, view.schema))} for row in rows]
     page = {"hasNextPage": bool(found.cursor), "endCursor": edges[-1]["cursor"] if edges else None}
-    return {"edges": edges, "pageInfo": page, "totalCount": found.total}
+    judged = Judged(session, [], {f"row:{item.id}": item.because for item in found.items})
+    return _with_judged({"edges": edges, "pageInfo": page, "totalCount": found.total}, judged)
+
+
+def _with_judged(page: dict[str, Any], judged: Judged) -> dict[str, Any]:
+    """Return a page whose nodes share one judgement of what is stale among them."""
+    for edge in page["edges"]:
+        edge["node"] = (*edge["node"], judged)
+    return page
 
 
 def _nodes(session: Session, info: Info, first: int | None, activeOnly: bool | None = False, after: str | None = None, **filters: Any) -> Any:
@@ -331,36 +375,37 @@ def _live(session: Session, id: str, form: str) -> Any:
         row = view.graph.live(id, view.now_ms)
         if not isinstance(row, Node if form == "node" else Edge):
             return None
-        return session, row, line_of(row, view.schema)
+        return session, row, line_of(row, view.schema), Judged(session, [f"row:{id}"])
 
 
-def _edges_of(found: Any, info: Info, first: int | None, direction: str, relation: str | None = None, after: str | None = None) -> Any:
+def _edges_of(found: Any, info: Info, first: int | None, direction: str | None = "BOTH", relation: str | None = None, after: str | None = None) -> Any:
     _request(info)
     from pinfold.state.graph import line_of
 
-    session, node, _ = found
+    session, node, _, _ = found
     with session._replica.lock:
         view = session._view()
         graph = view.graph
-        edges = graph.edges_of(node.id) if direction == "BOTH" else list(graph.edges_out(node.id) if direction == "OUT" else graph.edges_into(node.id))
+        both = direction is None or direction == "BOTH"
+        edges = graph.edges_of(node.id) if both else list(graph.edges_out(node.id) if direction == "OUT" else graph.edges_into(node.id))
         live = [edge for edge in edges if (relation is None or edge.rel == relation) and not graph.is_hidden(edge, view.now_ms)]
         live.sort(key=lambda edge: edge.born)
         page = connection(((edge.born, edge) for edge in live), first, after)
         for edge in page["edges"]:
             edge["node"] = (session, edge["node"], line_of(edge["node"], view.schema))
-    return page
+    return _with_judged(page, Judged(session, [f"row:{edge['node'][1].id}" for edge in page["edges"]]))
 
 
 def _end(which: str, found: Any, info: Info) -> Any:
     _request(info)
-    session, edge, _ = found
+    session, edge, _, _ = found
     return _live(session, getattr(edge, which), "node")
 
 
-def _pin_map(session: Session, info: Info, anchors: list[str], direction: str = "BOTH", **rest: Any) -> Any:
+def _pin_map(session: Session, info: Info, anchors: list[str], direction: str | None = "BOTH", **rest: Any) -> Any:
     names = {"budgetTokens": "budget_tokens"}
     told = {names.get(name, name): value for name, value in rest.items()}
-    return _request(info).operate("pin_map", session.session_id, anchor=anchors, direction=direction.lower(), **told)
+    return _request(info).operate("pin_map", session.session_id, anchor=anchors, direction=(direction or "BOTH").lower(), **told)
 
 
 def _log(session: Session, info: Info, first: int | None, after: int | None = 0, actor: str | None = None) -> Any:
@@ -378,12 +423,12 @@ def _search(session: Session, info: Info, query: str, topK: int | None = 5, maxD
 
 
 def _set(_: Any, info: Info, key: str, value: Any, session: str | None = None, **rest: Any) -> Any:
-    done = _request(info).operate("set", session, key=key, value=value, ttl_s=rest.get("ttlS"), token=rest.get("token"), request_id=rest.get("requestId"))
-    return {"evicted": [], **done}
+    given = {"ttl_s": rest.get("ttlS"), "token": rest.get("token"), "inputs": rest.get("inputs"), "request_id": rest.get("requestId")}
+    return {"evicted": [], **_request(info).operate("set", session, key=key, value=value, **given)}
 
 
-def _claim(_: Any, info: Info, key: str, session: str | None = None, leaseS: float | None = None) -> Any:
-    found = _request(info).operate("claim", session, key=key, lease_s=leaseS)
+def _claim(_: Any, info: Info, key: str, session: str | None = None, leaseS: float | None = None, fresh: bool | None = None) -> Any:
+    found = _request(info).operate("claim", session, key=key, lease_s=leaseS, fresh=fresh)
     pending = found.get("status") == "pending"
     return {
         "hit": found["hit"] and not pending, "claimed": found.get("claimed", False), "pending": pending, "value": found.get("value"),
@@ -392,8 +437,8 @@ def _claim(_: Any, info: Info, key: str, session: str | None = None, leaseS: flo
 
 
 def _fulfil(_: Any, info: Info, promiseId: str, payload: Any, session: str | None = None, **rest: Any) -> Any:
-    done = _request(info).operate("resolve", session, promise_id=promiseId, payload=payload, token=rest.get("token"), ttl_s=rest.get("ttlS"))
-    return {**done, "promiseId": promiseId}
+    given = {"token": rest.get("token"), "ttl_s": rest.get("ttlS"), "inputs": rest.get("inputs")}
+    return {**_request(info).operate("resolve", session, promise_id=promiseId, payload=payload, **given), "promiseId": promiseId}
 
 
 def _reject(_: Any, info: Info, promiseId: str, error: str, session: str | None = None, token: int | None = None) -> Any:
@@ -401,7 +446,7 @@ def _reject(_: Any, info: Info, promiseId: str, error: str, session: str | None 
 
 
 def _mutate(_: Any, info: Info, text: str, session: str | None = None, **rest: Any) -> Any:
-    given = {"if_seq": rest.get("ifSeq"), "dry_run": rest.get("dryRun"), "allow_new_relation": rest.get("allowNewRelation")}
+    given = {"if_seq": rest.get("ifSeq"), "dry_run": rest.get("dryRun"), "allow_new_relation": rest.get("allowNewRelation"), "inputs": rest.get("inputs")}
     return _request(info).operate("mutate", session, text=text, **given)
 
 
@@ -415,7 +460,18 @@ def _promote(_: Any, info: Info, key: str, session: str | None = None, nodeType:
 
 
 def _of_row(read: Any) -> Any:
-    return lambda found, _info, **arguments: read(found[1], found[2], **arguments)
+    return lambda found, info, **arguments: info.context.weighed(read(found[1], found[2], **arguments))
+
+
+def _because(form: str, found: Any, info: Info) -> list[str]:
+    _request(info)
+    name = f"row:{found[1].id}" if form == "row" else f"slot:{found[1]}"
+    return list(found[3].because.get(name, ()))
+
+
+def _stale_fields(form: str) -> dict[str, Any]:
+    because = functools.partial(_because, form)
+    return {"because": because, "stale": lambda found, info: bool(because(found, info))}
 
 
 def _of(name: str) -> Any:
@@ -430,6 +486,7 @@ _ROW_FIELDS = {
     "seq": _of_row(lambda row, line: row.mark[0]),
     "at": _of_row(lambda row, line: whole_ms(row.mark[1])),
     "actor": _of_row(lambda row, line: row.mark[2]),
+    **_stale_fields("row"),
 }
 RESOLVERS: dict[str, dict[str, Any]] = {
     "Query": {"sessions": _sessions, "session": _session},
@@ -454,17 +511,18 @@ RESOLVERS: dict[str, dict[str, Any]] = {
     "Slot": {
         "key": lambda found, info: found[1],
         "index": lambda found, info: found[2].index,
-        "value": lambda found, info, offset=0, limitBytes=None: _part(found, offset, limitBytes)["value"],
+        "value": lambda found, info, offset=0, limitBytes=None: info.context.weighed(_part(found, offset, limitBytes)["value"]),
         "nextOffset": lambda found, info, offset=0, limitBytes=None: _part(found, offset, limitBytes).get("next_offset"),
         "sizeBytes": lambda found, info: len(raw_of(found[0]._replica.value_of(found[2].value))[0]),
         "storedAt": lambda found, info: whole_ms(found[2].stored_at_ms),
         "expiresAt": lambda found, info: whole_ms(found[2].expires_at_ms),
         "actor": lambda found, info: found[2].actor,
+        **_stale_fields("slot"),
     },
     "Promise": {
         "id": _of("promise_id"),
         "status": lambda state, info: _status(state),
-        "payload": lambda state, info: shown(state.payload),
+        "payload": lambda state, info: info.context.weighed(shown(state.payload)),
         "reason": _of("reason"),
         "owner": _of("owner"),
         "leaseLeftS": _of("lease_left_s"),

@@ -50,7 +50,7 @@ def run_help(words: list[str]) -> int:
     if verbs:
         from pinfold.doors.cli import _run
 
-        return _run([verbs[0], "--help"])
+        return _run([verbs[0], "--help"], None)
     parts = [_HEAD]
     for title, rows in grouped().items():
         lines = [f"  {verb:<16} {what}" for verb, what in rows]

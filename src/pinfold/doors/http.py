@@ -1,4 +1,4 @@
-"""The HTTP door: MCP of both eras at /mcp and GraphQL at /graphql, on the same Door as stdio.
+"""The HTTP door: MCP of both eras at /mcp, GraphQL at /graphql and JSON at /v1/OPERATION, on the same Door as stdio.
 
 Its rules:
 
@@ -15,15 +15,18 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from pinfold.doors.grants import EVERYTHING, Grant, GrantedMemory, Tokens, open_tokens
 from pinfold.doors.mcp import WORKERS, Door, build_server
+from pinfold.doors.metrics import Metrics
 from pinfold.doors.stdio import encode_json
 from pinfold.errors import ConfigurationError, PinfoldError, Refused, Unavailable
 
@@ -58,6 +61,7 @@ class HttpDoor(Door):
     def __init__(self, memory: Memory, **options: Any) -> None:
         super().__init__(memory, **options)
         self.stopping = asyncio.Event()
+        self.metrics = Metrics(memory)
         self._stores: dict[Grant, Any] = {EVERYTHING: memory}
 
     def grant_of(self, request: Any) -> Grant:
@@ -188,6 +192,8 @@ class Guard:
         self._max_body = max_body
         self._buckets = Buckets(rate)
         self.draining = False
+        self.answered: Counter[int] = Counter()
+        """How many requests got which status."""
         self.under_way: set[object] = set()
         self.streams = 0
 
@@ -199,6 +205,8 @@ class Guard:
         async def sending(message: Any) -> None:
             nonlocal started
             started = True
+            if message["type"] == "http.response.start":
+                self.answered[message["status"]] += 1
             await send(message)
 
         headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))
@@ -235,7 +243,7 @@ class Guard:
             await self._app(scope, _replayed(body, receive), _with(cors, sending))
         except Turned as turned:
             if not started:
-                await send_json(send, turned.status, turned.document, turned.headers)
+                await send_json(sending, turned.status, turned.document, turned.headers)
         except asyncio.CancelledError:
             raise
         except Exception:
@@ -243,7 +251,7 @@ class Guard:
 
             traceback.print_exc(file=sys.stderr)
             if not started:
-                await send_json(send, 500, problem("internal", "the request failed", "a bug in pinfold: the server's stderr has the traceback"))
+                await send_json(sending, 500, problem("internal", "the request failed", "a bug in pinfold: the server's stderr has the traceback"))
         finally:
             self.under_way.discard(place)
 
@@ -418,7 +426,9 @@ def build_app(
 
             await answer_graphql(door, scope, receive, send)
         else:
-            await send_json(send, 404, problem("not_found", f"there is nothing at {scope['path'][:100]}", "/mcp, /graphql or /healthz"))
+            from pinfold.doors.rest import answer_rest
+
+            await answer_rest(door, path, scope, receive, send)
 
     return Guard(route, tokens=tokens, hosts=hosts, origins=origins, max_body=max_body, rate=rate), manager
 
@@ -488,22 +498,27 @@ def hosts_of(host: str, allowed: list[str]) -> tuple[str, ...]:
 
 def serve_http(memory: Memory, options: Any, default_session: Callable[[], str]) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP. Return the exit status."""
-    import os
-
     try:
-        tokens = open_tokens(options.token_file, os.environ.get("PINFOLD_TOKEN"))
-        if tokens is None and not is_loopback(options.host):
-            hint = "pass --token-file FILE or set PINFOLD_TOKEN; pinfold mcp --new-token NAME makes one"
-            raise ConfigurationError(f"{options.host} can be reached from elsewhere: tokens are needed", code="token_required", hint=hint)
-        hosts = hosts_of(options.host, options.allow_host)
-        listening = bind(options.host, options.port)
+        binding = Binding(options)
     except ConfigurationError as error:
         print(f"pinfold mcp: {error}", file=sys.stderr)
         return 2
     except Unavailable as error:
         print(f"pinfold mcp: {error}", file=sys.stderr)
         return 4
-    return asyncio.run(_serve(memory, options, default_session, tokens, hosts, listening))
+    return asyncio.run(_serve(memory, options, default_session, binding))
+
+
+class Binding:
+    """Where a server listens, and whom it lets in. Raises ConfigurationError, Unavailable `port_in_use`."""
+
+    def __init__(self, options: Any) -> None:
+        self.tokens = open_tokens(options.token_file, os.environ.get("PINFOLD_TOKEN"))
+        if self.tokens is None and not is_loopback(options.host):
+            hint = "pass --token-file FILE or set PINFOLD_TOKEN; pinfold mcp --new-token NAME makes one"
+            raise ConfigurationError(f"{options.host} can be reached from elsewhere: tokens are needed", code="token_required", hint=hint)
+        self.hosts = hosts_of(options.host, options.allow_host)
+        self.listening = bind(options.host, options.port)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -526,9 +541,30 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-async def _serve(
-    memory: Memory, options: Any, default_session: Callable[[], str], tokens: Tokens | None, hosts: tuple[str, ...], listening: socket.socket
-) -> int:
+async def _serve(memory: Memory, options: Any, default_session: Callable[[], str], binding: Binding) -> int:
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+
+    def started(url: str) -> None:
+        who = "tokens only" if binding.tokens is not None else "everybody on this machine"
+        print(f"pinfold mcp: {url}/mcp, /graphql and /v1, {who}; store {memory.url}", file=sys.stderr, flush=True)
+
+    door = HttpDoor(memory, default_session=default_session, toolset=options.tools, structured=options.structured == "on")
+    await run_http(door, options, binding, stop, started)
+    return 0
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """Set stop at SIGTERM, SIGINT or SIGHUP, but for those that whoever started this wants to be ignored (nohup)."""
+    loop = asyncio.get_running_loop()
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN:
+            with contextlib.suppress(NotImplementedError):
+                loop.add_signal_handler(getattr(signal, name), stop.set)
+
+
+async def run_http(door: HttpDoor, options: Any, binding: Binding, stop: asyncio.Event, started: Callable[[str], None]) -> None:
+    """Serve until stop is set, and then until what is under way is answered. started: called with the URL."""
     from concurrent.futures import ThreadPoolExecutor
 
     import uvicorn
@@ -536,9 +572,9 @@ async def _serve(
     loop = asyncio.get_running_loop()
     workers = ThreadPoolExecutor(WORKERS, "pinfold-http")
     loop.set_default_executor(workers)
-    door = HttpDoor(memory, default_session=default_session, toolset=options.tools, structured=options.structured == "on")
     origins = tuple(origin.lower().rstrip("/") for origin in options.allow_origin)
-    guard, manager = build_app(door, tokens=tokens, hosts=hosts, origins=origins, max_body=options.max_body, rate=options.rate)
+    guard, manager = build_app(door, tokens=binding.tokens, hosts=binding.hosts, origins=origins, max_body=options.max_body, rate=options.rate)
+    door.metrics.requests = guard.answered
     for name in ("uvicorn", "uvicorn.error", "mcp"):
         logging.getLogger(name).addHandler(logging.NullHandler())
         logging.getLogger(name).propagate = False
@@ -547,17 +583,11 @@ async def _serve(
         timeout_graceful_shutdown=1, timeout_keep_alive=30, h11_max_incomplete_event_size=64 << 10,
     )  # fmt: skip
     server = _server(config)
-    stop = asyncio.Event()
-    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
-        if hasattr(signal, name):
-            with contextlib.suppress(NotImplementedError):
-                loop.add_signal_handler(getattr(signal, name), stop.set)
-    bound = listening.getsockname()
+    bound = binding.listening.getsockname()
     shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
-    who = "tokens only" if tokens is not None else "everybody on this machine"
     async with manager.run():
-        serving = asyncio.ensure_future(server.serve(sockets=[listening]))
-        print(f"pinfold mcp: http://{shown}:{bound[1]}/mcp and /graphql, {who}; store {memory.url}", file=sys.stderr, flush=True)
+        serving = asyncio.ensure_future(server.serve(sockets=[binding.listening]))
+        started(f"http://{shown}:{bound[1]}")
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
         await drain(guard, door, DRAIN_S)
@@ -569,7 +599,6 @@ async def _serve(
     if door.watch is not None:
         door.watch.close()
     workers.shutdown(wait=False, cancel_futures=True)
-    return 0
 
 
 async def drain(guard: Guard, door: HttpDoor, most_s: float) -> None:

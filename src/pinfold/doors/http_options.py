@@ -9,10 +9,10 @@ from typing import Any
 PORT = 8765
 
 
-def add_http_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the HTTP door."""
+def add_http_arguments(parser: argparse.ArgumentParser, http: str = "serve over HTTP at /mcp, /graphql and /v1 instead of stdin and stdout") -> None:
+    """Add the options of the HTTP door. http: what its switch does."""
     group = parser.add_argument_group("over HTTP")
-    group.add_argument("--http", action="store_true", help="serve over HTTP at /mcp and /graphql instead of stdin and stdout")
+    group.add_argument("--http", action="store_true", help=http)
     group.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help="address to bind; anything but loopback needs tokens (default 127.0.0.1)")
     group.add_argument("--port", metavar="N", type=_port, default=PORT, help=f"port to bind, 0 for any (default {PORT})")
     group.add_argument("--token-file", metavar="FILE", help="bearer tokens with scopes and sessions; $PINFOLD_TOKEN is one token for everything")

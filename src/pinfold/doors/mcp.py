@@ -38,9 +38,11 @@ WORKERS = 32
 PROGRESS_FIRST_S = 0.25
 PROGRESS_EVERY_S = 5.0
 """Well under the 60 s after which clients give up on a call that shows no progress."""
+RENEWED_S = 5.0
+"""A renewal lasts at least this long: a server that renews hundreds of claims of one second each would do little else."""
 CLOSE_S = 0.5
 LIST_TTL_MS = 3_600_000
-"""Tools change with the version only."""
+"""Tools, prompts and templates change with the version only."""
 
 
 class Door:
@@ -101,7 +103,7 @@ class Door:
         report(seconds waited, of, words) sends progress while the call waits for other people's work.
         request: what the call came with, where that says who calls.
         """
-        from pinfold.doors.budget import within
+        from pinfold.doors.budget import refusal_text, within
         from pinfold.errors import PinfoldError
         from pinfold.operations import BY_TOOL
 
@@ -116,7 +118,7 @@ class Door:
             text, result = await within(row, admitted, result, run)
             return text, result, False
         except PinfoldError as error:
-            return encode_json({"error": error.shape()}).decode(), None, True
+            return refusal_text(error), None, True
         except Exception as error:  # a bug: told to the client without its insides, and to stderr with them
             import traceback
 
@@ -135,9 +137,9 @@ class Door:
         actor = arguments.pop("actor", None) if row.takes_actor else None
         memory = self.memory if memory is None else memory
         call = Call(memory, named, default_session=lambda: self._session_id(None), roots=self.roots, actor=actor)
-        wait_s = _bounded_wait(arguments)
+        wait_s = _bounded_wait(row, arguments)
         changes = row.changes(arguments)
-        if not row.store and not row.slow and not changes and call.session_id in memory._sessions and not call.session._replica.state.inputs.given:
+        if not row.store and not row.slow and not changes and call.session_id in memory._sessions and call.session.peeks_in_ram():
             result = start(row, call, arguments)
         else:
             result = await asyncio.get_running_loop().run_in_executor(None, start, row, call, arguments)
@@ -149,9 +151,9 @@ class Door:
             self._default_id = result["session_id"]
         return result
 
-    async def call(self, row: Operation, arguments: dict[str, Any]) -> Any:
-        """Return the result of a row that does not wait. Raises PinfoldError."""
-        return await self._run(row, arguments, _unreported, None)
+    async def call(self, row: Operation, arguments: dict[str, Any], memory: Any = None) -> Any:
+        """Return the result of a row, from the door's store or from this one. Raises PinfoldError."""
+        return await self._run(row, arguments, _unreported, object(), memory)
 
     async def _wait(self, steps: Any, wait_s: float, report: Callable[[float, float, str], Any], request_id: Any) -> Any:
         """Await steps, with progress. The call counts as waiting meanwhile: it must not hold up the end of the server."""
@@ -193,13 +195,14 @@ class Door:
         until = time.monotonic() + limits.MCP_RENEW_MAX_S
         if lease_s >= limits.MCP_RENEW_MAX_S:
             return
+        renewed_s = max(lease_s, RENEWED_S)
 
         def renew() -> None:
             left_s = until - time.monotonic()
             try:
                 if left_s < limits.LEASE_MIN_S:
                     raise Refused(f"{key!r} was renewed for long enough", code="renewed_long_enough", hint="its agent has not come back")
-                session.renew(key, min(lease_s, left_s), token=token)
+                session.renew(key, min(renewed_s, left_s), token=token)
             except Unavailable:
                 raise
             except Exception:  # settled, taken over or left to lapse: whichever, the renewals end
@@ -207,22 +210,26 @@ class Door:
                 raise
 
         self._let_go(session.session_id, key)
-        self._held[session.session_id, key] = self.memory._engine.renewer.add(lease_s / 3, renew)
+        self._held[session.session_id, key] = self.memory._engine.renewer.add(renewed_s / 3, renew, first_s=lease_s / 3)
 
 
 def _nothing() -> None:
     pass
 
 
-def _bounded_wait(arguments: dict[str, Any]) -> float:
+def _bounded_wait(row: Operation, arguments: dict[str, Any]) -> float:
     """Return the seconds a call may wait, bounding them in arguments."""
     from pinfold import limits
+    from pinfold.operations.table import WAITS
 
-    wait_s = arguments.get("wait_s")
-    if not isinstance(wait_s, (int, float)) or isinstance(wait_s, bool) or not wait_s > 0:
-        return 0.0  # nothing to wait for, or for the table to refuse
-    arguments["wait_s"] = bounded = min(float(wait_s), limits.MCP_WAIT_MAX_S)
-    return bounded
+    for param in row.params:
+        if param.name in WAITS:
+            wait_s = arguments.get(param.name, param.default)
+            if not isinstance(wait_s, (int, float)) or isinstance(wait_s, bool) or not wait_s > 0:
+                return 0.0  # nothing to wait for, or for the table to refuse
+            arguments[param.name] = bounded = min(float(wait_s), limits.MCP_WAIT_MAX_S)
+            return bounded
+    return 0.0
 
 
 async def _unreported(*_: Any) -> None:
@@ -313,15 +320,20 @@ def build_server(door: Door) -> Server[Any]:
         "pinfold",
         version=__version__,
         instructions=INSTRUCTIONS,
-        cache_hints={"tools/list": forever, "resources/templates/list": forever, "server/discover": forever},
+        cache_hints=dict.fromkeys(("tools/list", "prompts/list", "resources/templates/list", "server/discover"), forever),
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
         on_read_resource=read_resource,
+        get_tool_input_schema=_without_headers,
     )
     extend(server, door)
     return server
+
+
+def _without_headers(name: str) -> None:
+    """Say that no tool here wants an argument as a header. Unasked, the SDK lists all tools at every call over HTTP to find out."""
 
 
 def _unknown(name: str) -> str:

@@ -75,13 +75,18 @@ def run_once(words: Sequence[str]) -> int:
 
 def _once(common: Common, key: str, command: list[Any], flags: Any) -> int:
     from pinfold.doors.context import default_session
+    from pinfold.operations.table import looked_through
 
     work = _Command(command)
+
+    def kept() -> str | bytes:
+        return looked_through({"stdout": work.run()})["stdout"]  # type: ignore[no-any-return]
+
     before = {number: signal.signal(number, work.on_signal) for number in _SIGNALS} if threading.current_thread() is threading.main_thread() else {}
     try:
         with open_memory(common) as memory:
             session = memory.session(common.session or default_session())
-            hit = session.once_hit(key, work.run, ttl_s=flags.ttl, lease_s=flags.lease, timeout_s=flags.timeout, inputs=flags.input, fresh=not flags.any_age)
+            hit = session.once_hit(key, kept, ttl_s=flags.ttl, lease_s=flags.lease, timeout_s=flags.timeout, inputs=flags.input, fresh=not flags.any_age)
     except CommandFailed as failed:
         return _failed(common, failed.status, str(failed), work.stdout)
     except WorkFailed as shared:

@@ -1,6 +1,6 @@
-"""What an MCP client may attach without a tool call: a pin map, the log and the status of a session, by URI.
+"""What an MCP client may attach without a tool call: a pin map, the log, the status and what is stale of a session, by URI.
 
-    pinfold://SESSION/pin-map/ANCHOR[,ANCHOR…]      pinfold://SESSION/log      pinfold://SESSION/status
+    pinfold://SESSION/pin-map/ANCHOR[,ANCHOR…]      pinfold://SESSION/log      …/status      …/stale
 
 A part is percent-encoded where a URI wants it. What cannot be read is a protocol error with the refusal's words: a resource
 has no other way to fail.
@@ -14,20 +14,23 @@ if TYPE_CHECKING:
     from pinfold.doors.mcp import Door
 
 SCHEME = "pinfold://"
-LOG_ENTRIES = 50
 
 
 class Kind(NamedTuple):
+    """What can be read of a session. row: the row of the operations table that reads it."""
+
     path: str
+    row: str
     name: str
     description: str
     mime_type: str
 
 
 KINDS = (
-    Kind("pin-map/{anchor}", "pin map", "The facts around an id (or several, by commas), within 800 tokens.", "text/plain"),
-    Kind("log", "log", f"The last {LOG_ENTRIES} changes: who, when, what.", "application/json"),
-    Kind("status", "status", "Counts of what the session holds.", "application/json"),
+    Kind("pin-map/{anchor}", "pin_map", "pin map", "The facts around an id (or several, by commas), within 800 tokens.", "text/plain"),
+    Kind("log", "log", "log", "The newest changes: who, when, what.", "application/json"),
+    Kind("status", "status", "status", "Counts of what the session holds.", "application/json"),
+    Kind("stale", "stale", "stale", "What can no longer be trusted, and because of what.", "application/json"),
 )
 
 
@@ -48,23 +51,27 @@ def resources(session_id: str) -> list[dict[str, Any]]:
 
 
 async def read(door: Door, uri: str) -> tuple[str, str]:
-    """Return (text, MIME type) of a resource. Raises Refused."""
-    from pinfold.doors.stdio import encode_json
+    """Return (text, MIME type) of a resource, within the bounds of an answer that nobody asked to be long. Raises Refused."""
+    from msgspec.structs import replace
+
+    from pinfold.doors.budget import within
     from pinfold.errors import Refused
     from pinfold.operations import BY_NAME
 
-    session, kind, anchors = _parts(uri)
-    if kind == "pin-map":
-        row = BY_NAME["pin_map"]
-        told = await door.call(row, {"session_id": session, "anchor": anchors})
-        return str(told["text"]), "text/plain"
-    status = await door.call(BY_NAME["status"], {"session_id": session})
-    if kind == "status":
-        return encode_json(status).decode(), "application/json"
-    if kind == "log":
-        after = max(0, status["seq"] - LOG_ENTRIES)
-        return encode_json(await door.call(BY_NAME["log"], {"session_id": session, "after": after})).decode(), "application/json"
-    raise Refused(f"a session has no {kind!r}", code="no_such_resource", hint="pin-map/ANCHOR, log or status")
+    session, path, anchors = _parts(uri)
+    kind = next((kind for kind in KINDS if kind.path.partition("/")[0] == path), None)
+    if kind is None:
+        raise Refused(f"a session has no {path!r}", code="no_such_resource", hint="pin-map/ANCHOR, log, status or stale")
+    row = BY_NAME[kind.row]
+    if kind.mime_type == "application/json":
+        row = replace(row, mcp_text=None)
+    arguments: dict[str, Any] = {"session_id": session, **({"anchor": anchors} if anchors else {})}
+
+    async def run(given: dict[str, Any]) -> Any:
+        return await door.call(row, given)
+
+    text, _ = await within(row, arguments, await run(arguments), run)
+    return text, kind.mime_type
 
 
 def _parts(uri: str) -> tuple[str, str, list[str]]:

@@ -1,14 +1,14 @@
-"""What a terminal shows: columns that stand under each other, and colour. Never in a pipe; no colour under NO_COLOR.
+"""What a terminal shows: columns that stand under each other, colour, how far work is. Never in a pipe; no colour under NO_COLOR.
 
 Aligned lines say the same: blanks around `;` mean nothing in the dialect, so they can be pasted like the plain ones.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterable
+
+from pinfold import caller
 
 _CELLS = {"session_list": 5, "log": 3, "blame": 3, "relations": 1}
 """Answers that are tables: how many cells each line has before its last, which may hold blanks."""
@@ -26,7 +26,7 @@ _split = re.compile(r' ; (?=[A-Za-z_]\w*=)(?=(?:[^"]*"(?:[^"\\]|\\.)*")*[^"]*$)'
 
 def for_people(name: str, text: str, *, width: int | None = None, colour: bool | None = None) -> str:
     """Return an answer as a terminal shows it. name: the operation. width: columns, the terminal's by default."""
-    wide = shutil.get_terminal_size().columns if width is None else width
+    wide = caller.columns() if width is None else width
     lines = text.split("\n")
     if name in _CELLS:
         return "\n".join(columns((re.split(r"[ \t]+", line, maxsplit=_CELLS[name]) for line in lines), wide))
@@ -37,7 +37,8 @@ def for_people(name: str, text: str, *, width: int | None = None, colour: bool |
 
 def has_colour() -> bool:
     """Return whether a terminal may be painted: not where NO_COLOR is set to anything, nor on a dumb one."""
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    environ = caller.environ()
+    return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def columns(rows: Iterable[list[str]], wide: int, gap: str = "  ") -> list[str]:

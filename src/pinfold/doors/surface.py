@@ -180,7 +180,7 @@ def extend(server: Server[Any], door: Door) -> None:
             session_id, path = path_of(uri)
             if not door.allows(request, session_id):
                 raise Refused(f"the session of {uri[:100]!r} is not granted", code="session_not_granted", hint="ask whoever runs this server")
-            deliver = bridge(loop, lambda entries: told(uri) if concerns(path, entries) else None)
+            deliver = bridge(loop, lambda entries: told(uri) if concerns(path, entries, watch.rests(session_id)) else None)
             return await loop.run_in_executor(None, watch.add, session_id, deliver)
         except PinfoldError as error:
             raise fault(error, uri=uri) from None

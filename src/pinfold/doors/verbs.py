@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import Any
 
 from pinfold.doors.arguments import Common, Parser
-from pinfold.doors.cli import open_memory, say, write, write_json
+from pinfold.doors.cli import open_memory, write, write_json
+from pinfold.doors.progress import progress
 from pinfold.errors import ConfigurationError, Refused
 
 
@@ -32,7 +33,8 @@ def run_where(words: Sequence[str]) -> int:
     common = read_plain("where", words, "The store, its file and size, and the session that is used here.")
     if common is None:
         return 0
-    from pinfold.journal.open import ENVIRONMENT, default_url, open_journal, store_bytes
+    from pinfold.journal.open import open_journal, store_bytes
+    from pinfold.journal.url import ENVIRONMENT, default_url
 
     why = "--store" if common.store else f"${ENVIRONMENT}" if os.environ.get(ENVIRONMENT) else "the default"
     journal = open_journal(common.store or default_url())  # a handle: nothing is made or read yet
@@ -109,8 +111,8 @@ def run_compact(words: Sequence[str]) -> int:
     common = read_plain("compact", words, "Snapshot every session, drop history past its retention and sessions that ended long ago.")
     if common is None:
         return 0
-    with open_memory(common) as memory:
-        names = memory.compact()
+    with open_memory(common) as memory, progress("compacting") as told:
+        names = memory.compact(told)
     if common.json:
         write_json({"status": "compacted", "sessions": names})
     else:
@@ -131,27 +133,6 @@ def run_guide(words: Sequence[str]) -> int:
 
         text = loose_guide() if loose else GUIDE
         write_json({"guide": text}) if common.json else write(text)
-    return 0
-
-
-def run_serve(words: Sequence[str]) -> int:
-    """MemNet's users start a server first. Say that there is nothing to start; what follows works as they are used to."""
-    parser = Parser("serve", "[flags]", "No server is needed: every command works on the store itself. This only says so.")
-    parser.add_argument("--host", help="not used")
-    parser.add_argument("--port", help="not used")
-    flags, bare, _ = parser.read(words)
-    if bare:
-        parser.error(f"{bare[0]!r} is one word too many")
-    if flags.help:
-        write(parser.format_help())
-        return 0
-    from pinfold.journal.open import default_url, open_journal
-
-    url = open_journal(flags.store or default_url()).url
-    if flags.json:
-        write_json({"status": "not_needed", "store": url})
-    else:
-        say(f"no server is needed: every command works on {url} itself; nothing was started. For MCP clients: pinfold mcp")
     return 0
 
 

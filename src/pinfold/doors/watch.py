@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.025
 FOLLOWERS_MAX = 4_096
-BATCH = 256
+BATCH = 1_024
+"""Entries told of after one look; where there are more, only that there are."""
 
 Deliver = Callable[[list["Entry"]], None]
 """Called from the watching thread with new entries, oldest first; empty where too many came at once or history is gone."""
@@ -75,6 +76,11 @@ class Watch:
                 followed.deliver.pop(ticket, None)
                 if not followed.deliver:
                     del self._followed[session_id]  # type: ignore[arg-type]
+
+    def rests(self, session_id: str) -> bool:
+        """Return whether anything in a followed session rests on anything: then any write may make a row stale."""
+        followed = self._followed.get(session_id)
+        return followed is not None and bool(followed.replica.state.inputs.given)
 
     def close(self) -> None:
         with self._lock:
@@ -140,16 +146,16 @@ def path_of(uri: str) -> tuple[str, str]:
 
     session, slash, path = uri.removeprefix("pinfold://").partition("/")
     if not uri.startswith("pinfold://") or not session or not slash or not path:
-        hint = "pinfold://SESSION/pin-map/ANCHOR, pinfold://SESSION/log, pinfold://SESSION/status"
+        hint = "pinfold://SESSION/pin-map/ANCHOR, pinfold://SESSION/log, status or stale"
         raise Refused(f"{uri[:100]!r} is no resource here", code="no_such_resource", hint=hint)
     return unquote(session), path
 
 
-def concerns(path: str, entries: list[Entry]) -> bool:
-    """Return whether a resource of a session may have changed with these entries."""
+def concerns(path: str, entries: list[Entry], rests: bool) -> bool:
+    """Return whether a resource of a session may have changed with these entries. rests: whether anything in it rests on anything."""
     if touches_only(entries):
         return False
-    return changes_graph(entries) if path.startswith("pin-map/") else True
+    return rests or changes_graph(entries) if path.startswith("pin-map/") else True
 
 
 def bridge(loop: Any, take: Deliver) -> Deliver:

@@ -62,6 +62,8 @@ class Journal(Protocol):
     """A store of journals. Raises Unavailable, Busy, JournalCorrupt, NewerFormat, ConfigurationError."""
 
     url: str
+    local: bool
+    """Whether its answers come from this machine: else no look belongs on an event loop, and none at all sessions into everyday work."""
 
     def read(self, session: str, after: int, limit: int | None = None) -> list[Record]:
         """Return the retained records with seq > after, in order, without gaps between them; at most limit."""
@@ -75,8 +77,13 @@ class Journal(Protocol):
         Its value is true where it had to wait: somebody may have written meanwhile. Re-entrant in a thread. Raises Busy.
         """
 
-    def version(self, session: str) -> Hashable:
-        """Return a value that differs from an earlier one if anybody else may have appended since."""
+    def version(self, session: str, confirm: bool = False) -> Hashable:
+        """Return a value that differs from an earlier one if anybody else may have appended since, or this handle has by an
+        append that failed with `maybe_applied`.
+
+        confirm: of all that was acknowledged before this call, wherever; else a look may be as old as `max_stale_ms`, or come from
+        a server that is no longer the primary. Raises Unavailable `unconfirmed`, `read_only` where that cannot be known.
+        """
 
     def load_snapshots(self, session: str, limit: int | None = None) -> list[Snapshot]:
         """Return the kept snapshots, newest first; at most limit. Their `blobs` are not filled in."""

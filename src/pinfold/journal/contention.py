@@ -2,7 +2,7 @@
 
 The first conflict only means being behind, the next ones cost little. One more reserves: for RESERVED_MS, or until the turn ends, the server refuses
 every other writer of the session, who wait in `append` and then find themselves behind. A writer that dies with a reservation
-holds others up for that long, once. `append` is right without all this: it keeps a turn from losing sixteen times in a row.
+holds others up for that long, once. `append` is right without all this: it keeps a turn from losing time after time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RESERVED_MS = 1500
 """Ample for a turn that knows what it missed, even where ten processes share a core (250 ms was not); those who wait for one
 that was killed with its reservation wait this long, once."""
 PATIENCE = 5
-"""Of the sixteen attempts of a turn. Reserving at once is fairer and, with two round trips an append, several times slower."""
+"""Of the attempts of a turn (`TURN_ATTEMPTS`). Reserving at once is fairer and, with two round trips an append, several times slower."""
 _FIRST_S, _LONGEST_S = 0.3e-3, 4e-3
 
 

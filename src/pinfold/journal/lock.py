@@ -38,6 +38,8 @@ class FileLock:
         self._path = path
         self._fd = -1
         self.waited = False
+        self.given_up = False
+        """Set by another thread: whoever waits here stops waiting."""
 
     def acquire(self, timeout_s: float) -> bool:
         """Return True once the lock is held, False where timeout_s ran out first. `waited` tells whether somebody else held it."""
@@ -53,7 +55,7 @@ class FileLock:
                 self.waited = True
                 now = time.monotonic()
                 until = until or now + timeout_s
-                if now >= until:
+                if now >= until or self.given_up:
                     return False
                 time.sleep(pause_s * (0.5 + _random()))  # spreads the pollers
                 pause_s = min(pause_s * 1.5, _LONGEST_S)

@@ -45,6 +45,7 @@ class MemoryJournal:
     """
 
     url = "memory://"
+    local = True
 
     def __init__(self, clock: Callable[[], int] = _unix_ms) -> None:
         self._clock = clock
@@ -79,7 +80,7 @@ class MemoryJournal:
     def write_lock(self, session: str, timeout_s: float) -> AbstractContextManager[Any]:
         return _NO_LOCK
 
-    def version(self, session: str) -> int:
+    def version(self, session: str, confirm: bool = False) -> int:
         return self._version
 
     def load_snapshots(self, session: str, limit: int | None = None) -> list[Snapshot]:

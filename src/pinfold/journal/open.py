@@ -3,30 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 from pinfold.errors import ConfigurationError
 from pinfold.journal.base import Journal
-
-ENVIRONMENT = "PINFOLD_STORE"
-
-
-def default_url() -> str:
-    """Return $PINFOLD_STORE, else the SQLite file in the platform's data directory."""
-    return os.environ.get(ENVIRONMENT) or f"sqlite:///{os.path.join(data_directory(), 'pinfold.db')}"
-
-
-def data_directory(platform: str = sys.platform, environ: dict[str, str] | None = None) -> str:
-    """Return the folder where this platform keeps a user's application data for pinfold."""
-    env = dict(os.environ) if environ is None else environ
-    if platform == "win32":
-        base = env.get("LOCALAPPDATA") or os.path.join(os.path.expanduser("~"), "AppData", "Local")
-    elif platform == "darwin":
-        base = os.path.join(os.path.expanduser("~"), "Library", "Application Support")
-    else:
-        base = env.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
-    return os.path.join(base, "pinfold")
+from pinfold.journal.url import sqlite_path
 
 
 def store_bytes(path: str) -> int | None:
@@ -43,12 +24,19 @@ def open_journal(url: str) -> Journal:
     sqlite:///path[?durability=full][&mode=ro]
     redis://, rediss://, redis+cluster://, rediss+cluster://[user:password@]host:port[,host:port][/db][?replicas=1]…
     postgresql://[user:password@]host[:port]/database[?schema=pinfold]…
+
+    Each also takes one of max_stale_ms=N, what was read N ms ago is new enough, and fresh=confirm, no read that is not proved to be
+    linearizable: a permission and a demand, which memory and files, always fresh, meet as they are.
     """
     scheme, mark, rest = url.partition("://")
     if not mark:
         raise ConfigurationError(f"{url!r} is not a store URL", code="bad_url", hint=f"write sqlite:///{url} for a file, or memory://")
     location, _, query = rest.partition("?")
+    url = without_password(url)
     options = _options(url, query)
+    freshness = {"confirm": _confirm(url, options.pop("fresh", None)), "max_stale_ms": whole_number(url, "max_stale_ms", options.pop("max_stale_ms", "0"))}
+    if all(freshness.values()):
+        raise ConfigurationError(f"{url!r} asks for both fresh=confirm and max_stale_ms", code="bad_url", hint="leave one of them out")
     if scheme == "memory":
         from pinfold.journal.memory import MemoryJournal
 
@@ -60,15 +48,17 @@ def open_journal(url: str) -> Journal:
         only_options(url, options, ("durability", "mode"))
         if not location.startswith("/") or location == "/":
             raise ConfigurationError(f"{url!r} names no file", code="bad_url", hint="write sqlite:///relative/path or sqlite:////absolute/path")
+        if location == "/:memory:":
+            raise ConfigurationError(f"{url!r} would be a file called :memory:", code="bad_url", hint="write memory:// for a store in RAM")
         return SqliteJournal(sqlite_path(location), **options)
     if scheme in ("redis", "rediss", "redis+cluster", "rediss+cluster"):
         from pinfold.journal.remote import open_redis
 
-        return open_redis(scheme, location, options)
+        return open_redis(scheme, location, options, freshness)
     if scheme in ("postgresql", "postgres"):
         from pinfold.journal.remote import open_postgres
 
-        return open_postgres(location, options)
+        return open_postgres(location, options, freshness)
     raise ConfigurationError(
         f"{scheme}:// is not a kind of store this pinfold knows",
         code="bad_url",
@@ -89,23 +79,6 @@ def migrate_store(url: str) -> list[str]:
         journal.close()
 
 
-def sqlite_path(location: str) -> str:
-    """Return the file path of a URL's part after `sqlite://`: /relative, //absolute, /~/home or /C:/drive.
-
-    Raises ConfigurationError where three slashes were written and four were surely meant: a store that lands in a new
-    folder beside the program, unnoticed, would look like lost memory.
-    """
-    path = location[1:]
-    parent = os.path.dirname(path)
-    if not path.startswith("/") and parent and not os.path.isdir(os.path.expanduser(parent)) and os.path.isdir("/" + parent):
-        raise ConfigurationError(
-            f"sqlite://{location} is relative to this folder, where {parent} does not exist",
-            code="bad_url",
-            hint=f"write sqlite:///{location} for the absolute path, or make the folder first",
-        )
-    return os.path.abspath(os.path.expanduser(path))
-
-
 def _options(url: str, query: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for part in filter(None, query.split("&")):
@@ -114,6 +87,28 @@ def _options(url: str, query: str) -> dict[str, Any]:
             raise ConfigurationError(f"{part!r} in {url!r} is not an option", code="bad_url", hint="write name=value, joined by &")
         options[name] = value
     return options
+
+
+def _confirm(url: str, value: str | None) -> bool:
+    if value not in (None, "confirm"):
+        raise ConfigurationError(f"fresh={value} in {url!r} is not known", code="bad_url", hint="write fresh=confirm, or leave it out")
+    return value is not None
+
+
+def without_password(url: str) -> str:
+    """Return a store's URL as messages may show it."""
+    scheme, mark, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    login, at, hosts = authority.rpartition("@")
+    user, colon, _ = login.partition(":")
+    return f"{scheme}{mark}{user}{':***' if colon else ''}{at}{hosts}{slash}{path}"
+
+
+def whole_number(url: str, what: str, text: str) -> int:
+    """Return the number that an option or a port is. Raises ConfigurationError."""
+    if not text.isdecimal() or len(text) > 9:
+        raise ConfigurationError(f"{url}: {what} {text!r} is not a number", code="bad_url", hint="write digits alone")
+    return int(text)
 
 
 def only_options(url: str, options: dict[str, Any], known: tuple[str, ...]) -> None:

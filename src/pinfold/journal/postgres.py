@@ -21,11 +21,12 @@ import psycopg
 
 from pinfold import limits
 from pinfold.entry import Record
-from pinfold.errors import ConfigurationError, NewerFormat, PinfoldError
+from pinfold.errors import ConfigurationError, NewerFormat, PinfoldError, Unavailable
 from pinfold.journal.base import Conflict, SessionInfo, Snapshot
 from pinfold.journal.contention import RESERVED_MS, Contention, Queue
+from pinfold.journal.heads import Heads
 from pinfold.journal.offset import ServerClock
-from pinfold.journal.postgres_link import Link, Listener
+from pinfold.journal.postgres_link import Link, Listener, rows
 from pinfold.journal.postgres_schema import STORE_FORMAT, statements
 
 T = TypeVar("T")
@@ -34,6 +35,8 @@ Connection = psycopg.Connection[Any]
 PAGE = 512
 PART_BYTES = 32 << 20
 """A snapshot is kept in parts of this size: a field ends at 1 GiB, and memory on the server before."""
+_COLUMNS = ("bigint", "bytea", "bytea", "bytea", "bytea")
+"""Of what an append brings: seqs, hashes, bodies of the records; names, bytes of the blobs."""
 WAITED_MS = 60_000
 """How long one mark of a waiter makes appends notify."""
 
@@ -42,8 +45,10 @@ class PostgresJournal:
     """A store in a PostgreSQL database. Threads, processes, forks and machines may share it.
 
     connect: libpq's parameters. pool: connections of this process at most, beside one that listens while somebody waits.
-    max_stale_ms: how long a look at the head may serve reads from RAM.
+    max_stale_ms: how long a look at the head may serve reads from RAM. confirm: no read from a standby.
     """
+
+    local = False
 
     def __init__(
         self,
@@ -55,6 +60,7 @@ class PostgresJournal:
         timeout_s: float = 10.0,
         retry_s: float = 10.0,
         max_stale_ms: int = 0,
+        confirm: bool = False,
     ) -> None:
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,39}", schema):
             raise ConfigurationError(f"schema={schema} is not a plain lower-case name", code="bad_url", hint="use letters, digits and _")
@@ -62,12 +68,12 @@ class PostgresJournal:
         self.schema = schema
         self._link = Link(url, connect, size=max(1, pool), timeout_s=timeout_s, retry_s=retry_s)
         self._listener = Listener(self._link, schema)
-        self._max_stale_s = max_stale_ms / 1000
+        self._confirm = confirm
         self._lock = threading.Lock()
         self._ready = False
         self._clock = ServerClock()
         self._contention = Contention()
-        self._heads: dict[str, tuple[bytes | None, int, float]] = {}
+        self._heads = Heads(max_stale_ms)
         self._marked: dict[str, float] = {}
         self.notes: list[str] = []
         """What an operator should know about how this store is set up."""
@@ -140,9 +146,9 @@ class PostgresJournal:
 
     # --- asking -------------------------------------------------------------------------------------------------
 
-    def _rows(self, sql: str, *arguments: Any) -> list[Any]:
+    def _rows(self, sql: str, *arguments: str | int | bytes | None) -> list[Any]:
         """Return the rows of one statement that changes nothing."""
-        return self._open().run(lambda db: db.execute(sql, arguments, binary=True).fetchall())
+        return self._open().run(lambda db: rows(db, sql, *arguments))
 
     def _locked(self, db: Connection, session: str) -> tuple[int, int, bytes]:
         """Return (id, last seq, last hash) of a session with its head locked until the transaction ends; (0, 0, b"") where there is none."""
@@ -159,19 +165,15 @@ class PostgresJournal:
         sql = f"SELECT seq, hash, body FROM {self.schema}.entry WHERE session = {self._this} AND seq > %s ORDER BY seq LIMIT %s"
         return [Record(*row) for row in self._rows(sql, session, after, limit)]
 
-    def version(self, session: str) -> int:
-        """Return a number that moves when the head is not the one this handle left there."""
-        head = self._heads.get(session)
-        now_s = time.monotonic()
-        if head is not None and self._max_stale_s and now_s - head[2] < self._max_stale_s:
-            return head[1]
-        rows = self._rows(f"SELECT last_hash FROM {self.schema}.session WHERE name = %s", session)
-        last: bytes | None = rows[0][0] if rows else None
-        with self._lock:
-            head = self._heads.get(session)
-            epoch = 0 if head is None else head[1] if head[0] == last else head[1] + 1
-            self._heads[session] = (last, epoch, now_s)
-        return epoch
+    def version(self, session: str, confirm: bool = False) -> int:
+        confirm = confirm or self._confirm
+        if not confirm and (recent := self._heads.recent(session)) is not None:
+            return recent
+        asked_s = time.monotonic()
+        last, standby = self._rows(f"SELECT (SELECT last_hash FROM {self.schema}.session WHERE name = %s), pg_is_in_recovery()::int", session)[0]
+        if standby and confirm:
+            raise Unavailable(f"the server of {self.url} is a standby; what it holds may be old", code="read_only", hint="use the primary's URL")
+        return self._heads.looked(session, last, asked_s)
 
     def wait(self, session: str, after: int, timeout_s: float) -> bool:
         until_s, pause_s = time.monotonic() + timeout_s, limits.POLL_MIN_S
@@ -179,14 +181,15 @@ class PostgresJournal:
         while True:
             count = self._listener.count(session)
             marked = self._mark_waited(session)
-            rows = self._rows(sql, session)
-            if rows and rows[0][0] > after:
+            found = self._rows(sql, session)
+            if found and found[0][0] > after:
                 return True
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return False
             if marked and self._listener.hears:
-                self._listener.wait(session, count, min(left_s, 1.0))
+                if self._listener.wait(session, count, min(left_s, 1.0)):
+                    return True  # looking at the head would cost the waiter one more round trip than the read it goes on with
             else:
                 time.sleep(min(pause_s, left_s))
                 pause_s = min(pause_s * 1.2, limits.POLL_MAX_S)
@@ -213,8 +216,8 @@ class PostgresJournal:
     def now_ms(self) -> int:
         if not self._clock.known:
             asked_s = time.monotonic()
-            rows = self._link.run(lambda db: db.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint").fetchall())
-            self._clock.note(rows[0][0], asked_s, time.monotonic())
+            found = self._link.run(lambda db: rows(db, "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"))
+            self._clock.note(found[0][0], asked_s, time.monotonic())
         return self._clock.now_ms()
 
     # --- writing ------------------------------------------------------------------------------------------------
@@ -230,16 +233,18 @@ class PostgresJournal:
             pass  # it ends by itself
 
     def append(self, session: str, after: int, after_hash: bytes, records: Sequence[Record], blobs: Mapping[bytes, bytes]) -> Conflict | None:
-        sql = f"SELECT * FROM {self.schema}.append(%s, %s, %s, %s, %s::bigint[], %s::bytea[], %s::bytea[], %s::bytea[], %s::bytea[], %s, %s, %s)"
-        columns = [r.seq for r in records], [r.hash for r in records], [r.body for r in records], list(blobs), list(blobs.values())
+        columns: tuple[list[Any], ...] = [r.seq for r in records], [r.hash for r in records], [r.body for r in records], list(blobs), list(blobs.values())
+        arrays = ", ".join(f"ARRAY[{', '.join(['%s'] * len(column))}]::{kind}[]" for kind, column in zip(_COLUMNS, columns, strict=True))
+        sql = f"SELECT * FROM {self.schema}.append(%s, %s, %s, %s, {arrays}, %s, %s, %s)"
         reserve_ms = RESERVED_MS * self._contention.reserves(session)
-        arguments = (session, after, after_hash, self._next_delivery(), *columns, PAGE, self._contention.token(), reserve_ms)
+        values = (value for column in columns for value in column)
+        arguments = (session, after, after_hash, self._next_delivery(), *values, PAGE, self._contention.token(), reserve_ms)
         link = self._open()
         queue: Queue | None = None
         while True:
             asked_s = time.monotonic()
-            rows = link.run(lambda db: db.execute(sql, arguments, binary=True).fetchall(), writes=True)
-            status, at_ms = rows[0][:2]
+            found = link.run(lambda db: rows(db, sql, *arguments), writes=True)
+            status, at_ms = found[0][:2]
             self._clock.note(at_ms, asked_s, time.monotonic())
             if status != 3:
                 break
@@ -247,13 +252,10 @@ class PostgresJournal:
             queue.wait()
         if status == 0:
             self._contention.lost(session, reserve_ms > 0)
-            missing = [Record(*row[2:]) for row in rows[1:]]
+            missing = [Record(*row[2:]) for row in found[1:]]
             return Conflict(missing + self.read(session, missing[-1].seq) if len(missing) == PAGE else missing)
         self._contention.won(session)
-        with self._lock:
-            head = self._heads.get(session)
-            if head is not None and (head[0] or b"") == after_hash:
-                self._heads[session] = (records[-1].hash, head[1], head[2])
+        self._heads.appended(session, after_hash, records[-1].hash, asked_s)
         return None
 
     def _write(self, work: Any, *, again: bool = True) -> Any:
@@ -304,7 +306,7 @@ class PostgresJournal:
             for snapshot in snapshots:
                 self._put_snapshot(db, id, snapshot)
             last = records[-1][0]
-            head = "UPDATE @session SET last_seq = %s, last_hash = %s, entries = %s, entry_bytes = %s WHERE id = %s"
+            head = "UPDATE @session SET last_seq = %s, last_hash = %s, entries = %s, entry_bytes = %s, garbage = true WHERE id = %s"
             self._do(db, head, last.seq, last.hash, len(records), sum(len(record.body) for record, _ in records), id)
             return True
 
@@ -333,12 +335,16 @@ class PostgresJournal:
             if seq not in base[:1]:
                 self._drop_snapshot(db, id, seq)
 
+    def _note_garbage(self, db: Connection, id: int) -> None:
+        self._do(db, "UPDATE @session SET garbage = true WHERE id = %s AND NOT garbage", id)
+
     def save_snapshot(self, session: str, snapshot: Snapshot) -> None:
         def work(db: Connection) -> None:
             id, seq, _ = self._locked(db, session)
             if seq:  # else it was dropped meanwhile
                 self._put_snapshot(db, id, snapshot)
                 self._drop_snapshots(db, id)
+                self._note_garbage(db, id)
 
         self._write(work)
 
@@ -357,7 +363,7 @@ class PostgresJournal:
                 return
             gone = "WITH gone AS (DELETE FROM @entry WHERE session = %s AND seq <= %s RETURNING octet_length(body) AS size) "
             count, size = self._do(db, gone + "SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone", id, min(up_to, last - 1)).fetchone()
-            self._do(db, "UPDATE @session SET entries = entries - %s, entry_bytes = entry_bytes - %s WHERE id = %s", count, size, id)
+            self._do(db, "UPDATE @session SET entries = entries - %s, entry_bytes = entry_bytes - %s, garbage = true WHERE id = %s", count, size, id)
             release = "DELETE FROM @blob_ref WHERE session = %s AND NOT snapshot AND seq <= %s"
             self._do(db, release, id, up_to if only is not None else max(up_to, blobs_up_to))
             if only:
@@ -379,25 +385,28 @@ class PostgresJournal:
             self._do(db, "INSERT INTO @session (name) VALUES (%s) ON CONFLICT (name) DO NOTHING", session)
             id, _, _ = self._locked(db, session)
             self._put_blobs(db, id, {sha256: body})
+            self._note_garbage(db, id)
 
         self._write(work)
 
     def get_blob(self, session: str, sha256: bytes) -> bytes | None:
-        rows = self._rows(f"SELECT body FROM {self.schema}.blob WHERE session = {self._this} AND sha256 = %s", session, sha256)
-        return rows[0][0] if rows else None
+        found = self._rows(f"SELECT body FROM {self.schema}.blob WHERE session = {self._this} AND sha256 = %s", session, sha256)
+        return found[0][0] if found else None
 
     def collect_blobs(self, put_before_ms: int, only: Sequence[bytes] | None = None) -> tuple[int, int]:
-        unnamed = f"""FROM {self.schema}.blob b WHERE put_at_ms < %s AND (%s::bytea[] IS NULL OR sha256 = ANY(%s::bytea[]))
-            AND NOT EXISTS (SELECT 1 FROM {self.schema}.blob_ref r WHERE r.session = b.session AND r.sha256 = b.sha256)"""
+        unnamed = """FROM @blob b WHERE session = %s
+            AND NOT EXISTS (SELECT 1 FROM @blob_ref r WHERE r.session = b.session AND r.sha256 = b.sha256)"""
         names = None if only is None else list(only)
         count = size = 0
-        for (id,) in self._rows(f"SELECT DISTINCT session {unnamed}", put_before_ms, names, names):
+        for (id,) in self._rows(f"SELECT id FROM {self.schema}.session WHERE garbage"):
 
             def work(db: Connection, id: int = id) -> list[Any]:
                 # An append that names one of them waits for this lock, or had it before: then its mark is seen here.
                 self._do(db, "SELECT 1 FROM @session WHERE id = %s FOR UPDATE", id)
-                sql = f"DELETE {unnamed} AND session = %s RETURNING octet_length(body)"
-                return list(self._do(db, sql, put_before_ms, names, names, id).fetchall())
+                sql = f"DELETE {unnamed} AND put_at_ms < %s AND (%s::bytea[] IS NULL OR sha256 = ANY(%s::bytea[])) RETURNING octet_length(body)"
+                gone = list(self._do(db, sql, id, put_before_ms, names, names).fetchall())
+                self._do(db, f"UPDATE @session SET garbage = EXISTS (SELECT 1 {unnamed}) WHERE id = %s", id, id)
+                return gone
 
             gone = self._write(work)
             count, size = count + len(gone), size + sum(row[0] for row in gone)
@@ -409,8 +418,8 @@ class PostgresJournal:
         self._write(lambda db: self._do(db, sql, name, body, session) and None)
 
     def get_derived(self, session: str, name: str) -> bytes | None:
-        rows = self._rows(f"SELECT body FROM {self.schema}.derived WHERE session = {self._this} AND name = %s", session, name)
-        return rows[0][0] if rows else None
+        found = self._rows(f"SELECT body FROM {self.schema}.derived WHERE session = {self._this} AND name = %s", session, name)
+        return found[0][0] if found else None
 
     # --- sessions -----------------------------------------------------------------------------------------------
 
@@ -447,6 +456,7 @@ class PostgresJournal:
     def after_fork(self) -> None:
         self._lock = threading.Lock()
         self._contention = Contention()
+        self._heads.after_fork()
         self._new_deliveries()
         self._link.after_fork()
         self._listener = Listener(self._link, self.schema)

@@ -11,10 +11,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors as failures
+from psycopg import generators, pq
 
 from pinfold.errors import Busy, ConfigurationError, PinfoldError, Unavailable
 
@@ -40,6 +42,52 @@ class _Connection(psycopg.Connection[Any]):
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         return super().wait(gen, interval, self.deadline_s if timeout is None else timeout)
+
+
+_INT, _BYTES, _TEXT = 20, 17, 25
+"""Types as PostgreSQL numbers them: bigint, bytea, text."""
+
+
+def rows(connection: psycopg.Connection[Any], sql: str, *arguments: str | int | bytes | None) -> list[tuple[Any, ...]]:
+    """Return the rows of one statement; %s for an argument, columns of type text, bytea, integer and bigint.
+
+    Straight to libpq, in binary: a cursor of psycopg, with its choice of adapters, costs a process more than all the rest of an
+    append. An int goes as bigint, so that no statement depends on how large it is.
+    """
+    types, values = zip(*map(_sent, arguments), strict=True) if arguments else ((), ())
+    connection.pgconn.send_query_params(_numbered(sql), values, types, (pq.Format.BINARY,) * len(values), pq.Format.BINARY)
+    result = connection.wait(generators.execute(connection.pgconn))[-1]
+    if result.status != pq.ExecStatus.TUPLES_OK:
+        raise failures.error_from_result(result, connection.info.encoding)
+    read = [_READ[result.ftype(column)] for column in range(result.nfields)]
+    get = result.get_value
+    return [tuple(None if (value := get(row, column)) is None else read[column](value) for column in range(len(read))) for row in range(result.ntuples)]
+
+
+@cache
+def _numbered(sql: str) -> bytes:
+    first, *rest = sql.split("%s")
+    return (first + "".join(f"${place}{part}" for place, part in enumerate(rest, 1))).encode()
+
+
+def _sent(value: str | int | bytes | None) -> tuple[int, bytes | None]:
+    """Return (type, bytes) of an argument; 0 leaves the type to the statement."""
+    if isinstance(value, bytes):
+        return _BYTES, value
+    if isinstance(value, int):
+        return _INT, value.to_bytes(8, "big", signed=True)
+    return (0, None) if value is None else (_TEXT, value.encode())
+
+
+def _int_of(value: bytes) -> int:
+    return int.from_bytes(value, "big", signed=True)
+
+
+_READ: dict[int, Callable[[bytes], Any]] = {_INT: _int_of, 23: _int_of, _BYTES: bytes, _TEXT: bytes.decode}
+
+
+def _unheard(notice: psycopg.Notify) -> None:
+    pass
 
 
 class Link:
@@ -80,6 +128,12 @@ class Link:
             raise ConfigurationError(f"{self.url} runs version {version // 10_000}", code="wrong_version", hint="use PostgreSQL >= 14")
         return connection
 
+    def _pooled(self) -> _Connection:
+        """Return a new connection for the pool. A pooler may hand it a server that listens for others: what is heard there is dropped."""
+        connection = self.connect()
+        connection.add_notify_handler(_unheard)
+        return connection
+
     def _raise_if_configuration(self, error: psycopg.Error, text: str) -> None:
         code, hint = "", ""
         if "password" in text or "authentication failed" in text or "pg_hba.conf" in text or error.sqlstate in ("28P01", "28000"):
@@ -109,10 +163,10 @@ class Link:
             connection: _Connection | None = None
             sent = False
             try:
-                connection = self._idle.pop() if self._idle else self.connect()
+                connection = self._idle.pop() if self._idle else self._pooled()
                 sent = True
                 answer = work(connection)
-                self._idle.append(connection)
+                self._keep(connection)
                 return answer
             except psycopg.Error as error:
                 if connection is not None:
@@ -141,13 +195,21 @@ class Link:
     def _put_back(self, connection: _Connection, error: psycopg.Error) -> None:
         if connection.closed or connection.broken or self._is_loss(error) or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             connection.close()
-            while self._idle:  # the others will be as dead
-                try:
-                    self._idle.pop().close()
-                except IndexError:
-                    break
+            self._close_idle()  # the others will be as dead
         else:
-            self._idle.append(connection)
+            self._keep(connection)
+
+    def _keep(self, connection: _Connection) -> None:
+        self._idle.append(connection)
+        if self._closed:  # meanwhile, by another thread
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            try:
+                self._idle.pop().close()
+            except IndexError:
+                break
 
     @staticmethod
     def _is_loss(error: psycopg.Error) -> bool:
@@ -181,11 +243,7 @@ class Link:
 
     def close(self) -> None:
         self._closed = True
-        while self._idle:
-            try:
-                self._idle.pop().close()
-            except IndexError:
-                break
+        self._close_idle()
 
 
 _inherited: list[Any] = []
@@ -215,10 +273,11 @@ class Listener:
                 self._thread.start()
             return self._counts.get(session, 0)
 
-    def wait(self, session: str, count: int, timeout_s: float) -> None:
-        """Return once count has moved on, or at the timeout."""
+    def wait(self, session: str, count: int, timeout_s: float) -> bool:
+        """Return True once count has moved on, False at the timeout."""
         with self._changed:
             self._changed.wait_for(lambda: self._counts.get(session, 0) != count or self._closed, timeout_s)
+            return self._counts.get(session, 0) != count
 
     def _run(self) -> None:
         pause_s = 0.05
@@ -232,12 +291,13 @@ class Listener:
             try:
                 connection.deadline_s = 60.0
                 connection.execute(f"LISTEN {self._channel}")
-                connection.execute("SELECT pg_notify(%s, '')", (self._channel,))
+                # The proof comes by another connection: behind a transaction pooler this one would hear itself and nobody else.
+                self._link.run(lambda db: db.execute("SELECT pg_notify(%s, '')", (self._channel,)))
                 pause_s = 0.05
                 while not self._is_done():
                     for notice in connection.notifies(timeout=0.5, stop_after=1):
                         self._note(notice.payload)
-            except psycopg.Error:
+            except (psycopg.Error, PinfoldError):
                 pass
             finally:
                 self.hears = False

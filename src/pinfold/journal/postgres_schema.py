@@ -2,7 +2,8 @@
 
 Every primary key begins with `session`, and nothing is looked up without it: the large tables can be partitioned by it.
 `session` holds the head of each journal; an append locks its row, so appends, trims and rewrites of a session queue there.
-A row with last_seq 0 is a session that has blobs and no entry yet; it counts as absent.
+A row with last_seq 0 is a session that has blobs and no entry yet; it counts as absent. `garbage` marks sessions that may have
+blobs nobody names any more: collecting looks at those alone.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ CREATE TABLE {schema}.session (
   entry_bytes bigint NOT NULL DEFAULT 0,
   waited_until_ms bigint NOT NULL DEFAULT 0,
   reserved_for bytea,
-  reserved_until_ms bigint NOT NULL DEFAULT 0
+  reserved_until_ms bigint NOT NULL DEFAULT 0,
+  garbage boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
+CREATE INDEX session_garbage ON {schema}.session (id) WHERE garbage;
 CREATE TABLE {schema}.entry (
   session bigint NOT NULL, seq bigint NOT NULL, hash bytea NOT NULL, delivery bytea NOT NULL, body bytea NOT NULL,
   PRIMARY KEY (session, seq)
@@ -50,7 +53,7 @@ ALTER TABLE {schema}.snapshot ALTER COLUMN body SET STORAGE EXTERNAL;
 
 CREATE FUNCTION {schema}.append(
   p_name text, p_after bigint, p_hash bytea, p_delivery bytea, p_seqs bigint[], p_hashes bytea[], p_bodies bytea[],
-  p_names bytea[], p_blobs bytea[], p_limit integer, p_token bytea, p_reserve_ms integer
+  p_names bytea[], p_blobs bytea[], p_limit bigint, p_token bytea, p_reserve_ms bigint
 ) RETURNS TABLE (status integer, at_ms bigint, seq bigint, hash bytea, body bytea) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -61,6 +64,7 @@ DECLARE
   v_body bytea;
   v_now bigint := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 BEGIN
+  at_ms := v_now;
   FOREACH v_body IN ARRAY p_bodies LOOP v_size := v_size + octet_length(v_body); END LOOP;
   IF p_after = 0 THEN
     INSERT INTO {schema}.session (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
@@ -73,22 +77,22 @@ BEGIN
   IF NOT FOUND THEN
     SELECT s.id INTO v_id FROM {schema}.session s WHERE s.name = p_name;
     IF EXISTS (SELECT 1 FROM {schema}.entry e WHERE e.session = v_id AND e.seq = p_after + 1 AND e.delivery = p_delivery) THEN
-      RETURN QUERY SELECT 2, v_now, NULL::bigint, NULL::bytea, NULL::bytea;
+      status := 2; RETURN NEXT;
       RETURN;
     END IF;
     IF EXISTS (SELECT 1 FROM {schema}.session s WHERE s.id = v_id AND s.reserved_until_ms > v_now AND s.reserved_for <> p_token) THEN
-      RETURN QUERY SELECT 3, v_now, NULL::bigint, NULL::bytea, NULL::bytea;
+      status := 3; RETURN NEXT;
       RETURN;
     END IF;
     IF p_reserve_ms > 0 THEN
       UPDATE {schema}.session SET reserved_for = p_token, reserved_until_ms = v_now + p_reserve_ms
         WHERE id = v_id AND (reserved_until_ms <= v_now OR reserved_for = p_token);
       IF NOT FOUND THEN
-        RETURN QUERY SELECT 3, v_now, NULL::bigint, NULL::bytea, NULL::bytea;
+        status := 3; RETURN NEXT;
         RETURN;
       END IF;
     END IF;
-    RETURN QUERY SELECT 0, v_now, NULL::bigint, NULL::bytea, NULL::bytea;
+    status := 0; RETURN NEXT;
     RETURN QUERY SELECT 0, v_now, e.seq, e.hash, e.body FROM {schema}.entry e
       WHERE e.session = v_id AND e.seq > p_after ORDER BY e.seq LIMIT p_limit;
     RETURN;
@@ -106,7 +110,7 @@ BEGIN
   IF v_waited > v_now THEN
     PERFORM pg_notify('{schema}', p_name);
   END IF;
-  RETURN QUERY SELECT 1, v_now, NULL::bigint, NULL::bytea, NULL::bytea;
+  status := 1; RETURN NEXT;
 END
 $$;
 """

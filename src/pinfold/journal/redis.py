@@ -20,6 +20,7 @@ from pinfold.errors import ConfigurationError, JournalCorrupt, NewerFormat, Pinf
 from pinfold.journal import redis_scripts as scripts
 from pinfold.journal.base import Conflict, SessionInfo, Snapshot
 from pinfold.journal.contention import RESERVED_MS, Contention, Queue
+from pinfold.journal.heads import Heads
 from pinfold.journal.offset import ServerClock
 from pinfold.journal.redis_nodes import Command, Nodes, Settings, raise_not_redis
 from pinfold.journal.redis_scripts import Script
@@ -39,14 +40,14 @@ VERSION = (7, 0)
 class _Keys:
     """The keys of one session."""
 
-    __slots__ = ("blobs", "derived", "head", "incarnation", "incarnations", "index", "named", "prefix", "put", "stream")
+    __slots__ = ("blobs", "derived", "head", "incarnation", "incarnations", "index", "look", "named", "prefix", "put", "stream")
 
     def __init__(self, store: str, session: str) -> None:
         name, _, number = session.partition("@")
         self.incarnation = (number or "1").encode()
         base = f"{store}:{{{name}}}"
         own = f"{base}:{number or '1'}:"
-        self.head, self.stream, self.blobs, self.put, self.named, self.index, self.derived = (f"{own}{end}".encode() for end in "hebpnsd")
+        self.head, self.stream, self.blobs, self.put, self.named, self.index, self.derived, self.look = (f"{own}{end}".encode() for end in "hebpnsdl")
         self.incarnations = f"{base}:i".encode()
         self.prefix = f"{own}u:".encode()
 
@@ -57,7 +58,10 @@ class RedisJournal:
     replicas: how many must have a write before it is acknowledged; None: as the store says, 1 where replicas exist.
     durability: "full" also waits until the write is in the append-only file of the primary and of those replicas.
     wait_ms: how long to wait for them. max_stale_ms: how long a look at the head may serve reads from RAM.
+    confirm: no read without proof that the server that answers is still the primary.
     """
+
+    local = False
 
     def __init__(
         self,
@@ -68,13 +72,14 @@ class RedisJournal:
         durability: str = "normal",
         wait_ms: int = 2000,
         max_stale_ms: int = 0,
+        confirm: bool = False,
     ) -> None:
         self.url = settings.url
         self.replicas = replicas or 0
         self._asked_replicas = replicas
         self._full = durability == "full"
         self._wait_ms = wait_ms
-        self._max_stale_s = max_stale_ms / 1000
+        self._confirm = confirm
         self._prefix = prefix
         self._nodes = Nodes(settings)
         self._cluster = settings.cluster
@@ -83,7 +88,7 @@ class RedisJournal:
         self._lock = threading.Lock()
         self._clock = ServerClock()
         self._contention = Contention()
-        self._heads: dict[str, tuple[bytes | None, int, float]] = {}
+        self._heads = Heads(max_stale_ms)
         self._read_only = False
         self.notes: list[str] = []
         """What an operator should know about how this store is set up."""
@@ -205,19 +210,22 @@ class RedisJournal:
             self._script(keys, scripts.CONFIRM, (keys.head, keys.stream), records[-1].seq, records[-1].hash)
         return records
 
-    def version(self, session: str) -> int:
-        """Return a number that moves when the head is not the one this handle left there."""
-        head = self._heads.get(session)
-        now_s = time.monotonic()
-        if head is not None and self._max_stale_s and now_s - head[2] < self._max_stale_s:
-            return head[1]
+    def version(self, session: str, confirm: bool = False) -> int:
+        confirm = confirm or self._confirm
+        if not confirm and (recent := self._heads.recent(session)) is not None:
+            return recent
+        asked_s = time.monotonic()
         keys = self._of(session)
-        last: bytes | None = self._ask(keys, "HGET", keys.head, "h")
-        with self._lock:
-            head = self._heads.get(session)
-            epoch = 0 if head is None else head[1] if head[0] == last else head[1] + 1
-            self._heads[session] = (last, epoch, now_s)
-        return epoch
+        return self._heads.looked(session, self._confirmed_head(session, keys) if confirm else self._ask(keys, "HGET", keys.head, "h"), asked_s)
+
+    def _confirmed_head(self, session: str, keys: _Keys) -> bytes | None:
+        """Return the head's hash, and be sure of it: a write in the same step that the replicas have, too, can only be a primary's."""
+        self._refuse_read_only("what it holds may be old")
+        last, confirmed = self._confirmed(keys, scripts.LOOK, (keys.head, keys.look), self._next_delivery())
+        if not confirmed:
+            raise self._unconfirmed(session, False)
+        found: bytes | None = last
+        return found
 
     def wait(self, session: str, after: int, timeout_s: float) -> bool:
         keys = self._of(session)
@@ -292,15 +300,12 @@ class RedisJournal:
         if not confirmed:
             raise self._unconfirmed(session, True)
         self._contention.won(session)
-        with self._lock:
-            head = self._heads.get(session)
-            if head is not None and (head[0] or GENESIS) == after_hash:
-                self._heads[session] = (records[-1].hash, head[1], head[2])
+        self._heads.appended(session, after_hash, records[-1].hash, asked_s)
         return None
 
-    def _refuse_read_only(self) -> None:
+    def _refuse_read_only(self, what: str = "nothing was written") -> None:
         if self._read_only:
-            raise Unavailable(f"the server of {self.url} is a read-only replica; nothing was written", code="read_only", hint="use the primary's URL")
+            raise Unavailable(f"the server of {self.url} is a read-only replica; {what}", code="read_only", hint="use the primary's URL")
 
     def _note_session(self, session: str) -> None:
         """List a session before its first record is there: one that is listed too early is looked at and passed over."""
@@ -358,6 +363,7 @@ class RedisJournal:
         upload = self._upload(keys, snapshot)
         kept = (snapshot.seq, upload, snapshot.hash, len(snapshot.body), b"".join(snapshot.blobs))
         self._script(keys, scripts.SAVE_SNAPSHOT, (keys.head, keys.stream, keys.index), keys.prefix, *kept)
+        self._note_garbage(session)
 
     def load_snapshots(self, session: str, limit: int | None = None) -> list[Snapshot]:
         keys = self._of(session)
@@ -488,6 +494,7 @@ class RedisJournal:
     def after_fork(self) -> None:
         self._lock = threading.Lock()
         self._contention = Contention()
+        self._heads.after_fork()
         self._new_deliveries()
         self._nodes.after_fork()
 

@@ -98,6 +98,12 @@ redis.call('HSET', KEYS[1], 't', ARGV[3])
 return {1, records}
 """)
 
+LOOK = Script("""
+-- KEYS head look ARGV delivery: the last record's hash, and a write that WAIT can wait for; one that ends by itself, since looking makes no session
+redis.call('SET', KEYS[2], ARGV[1], 'PX', 1000)
+return redis.call('HGET', KEYS[1], 'h')
+""")
+
 CONFIRM = Script("""
 -- KEYS head stream ARGV seq hash: note that this record is replicated
 local found = redis.call('XRANGE', KEYS[2], ARGV[1] .. '-0', ARGV[1] .. '-0')

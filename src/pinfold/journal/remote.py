@@ -7,14 +7,14 @@ from urllib.parse import unquote
 
 from pinfold.errors import ConfigurationError
 from pinfold.journal.base import Journal
-from pinfold.journal.open import only_options
+from pinfold.journal.open import only_options, whole_number
 
-_REDIS = ("replicas", "durability", "wait_ms", "max_stale_ms", "timeout_ms", "retry_ms", "prefix", "ca", "cert", "key")
-_POSTGRES = ("schema", "max_stale_ms", "timeout_ms", "retry_ms", "pool", "sslmode", "sslrootcert", "sslcert", "sslkey", "target_session_attrs")
+_REDIS = ("replicas", "durability", "wait_ms", "timeout_ms", "retry_ms", "prefix", "ca", "cert", "key")
+_POSTGRES = ("schema", "timeout_ms", "retry_ms", "pool", "sslmode", "sslrootcert", "sslcert", "sslkey", "target_session_attrs")
 
 
-def open_redis(scheme: str, location: str, options: dict[str, Any]) -> Journal:
-    """Return the journal of a redis:// URL, taken apart. Raises ConfigurationError."""
+def open_redis(scheme: str, location: str, options: dict[str, Any], freshness: dict[str, Any]) -> Journal:
+    """Return the journal of a redis:// URL, taken apart. freshness: max_stale_ms, confirm. Raises ConfigurationError."""
     user, password, hosts, path = _parts(location)
     tls, cluster = scheme.startswith("rediss"), scheme.endswith("+cluster")
     shown = f"{scheme}://{_shown(user, password)}{hosts}" + (f"/{path}" if path else "")
@@ -22,11 +22,14 @@ def open_redis(scheme: str, location: str, options: dict[str, Any]) -> Journal:
     addresses = [_address(shown, part, 6379) for part in hosts.split(",")]
     if len(addresses) > 1 and not cluster:
         raise ConfigurationError(f"{shown} names several servers", code="bad_url", hint=f"write {scheme}+cluster:// for a cluster")
-    db = _number(shown, "the database", path or "0")
+    db = whole_number(shown, "the database", path or "0")
     if cluster and db:
         raise ConfigurationError(f"{shown}: a cluster has no database but 0", code="bad_url", hint=f"leave /{path} out")
     if options.get("durability", "normal") not in ("normal", "full"):
         raise ConfigurationError(f"durability={options['durability']} is not known", code="bad_url", hint="use durability=normal or durability=full")
+    prefix = options.get("prefix", "pinfold")
+    if not prefix or not prefix.isprintable() or "{" in prefix or "}" in prefix:  # braces would move all sessions into one slot
+        raise ConfigurationError(f"prefix={prefix} cannot be one", code="bad_url", hint="use letters, digits and : _ - .")
     try:
         from pinfold.journal.redis import RedisJournal
         from pinfold.journal.redis_nodes import Settings
@@ -47,16 +50,16 @@ def open_redis(scheme: str, location: str, options: dict[str, Any]) -> Journal:
             timeout_s=_option(shown, options, "timeout_ms", 5_000) / 1000,
             retry_s=_option(shown, options, "retry_ms", 10_000) / 1000,
         ),
-        prefix=options.get("prefix", "pinfold"),
+        prefix=prefix,
         replicas=_option(shown, options, "replicas", None),
         durability=options.get("durability", "normal"),
         wait_ms=_option(shown, options, "wait_ms", 2_000),
-        max_stale_ms=_option(shown, options, "max_stale_ms", 0),
+        **freshness,
     )
 
 
-def open_postgres(location: str, options: dict[str, Any]) -> Journal:
-    """Return the journal of a postgresql:// URL, taken apart. Raises ConfigurationError."""
+def open_postgres(location: str, options: dict[str, Any], freshness: dict[str, Any]) -> Journal:
+    """Return the journal of a postgresql:// URL, taken apart. freshness: max_stale_ms, confirm. Raises ConfigurationError."""
     user, password, hosts, path = _parts(location)
     shown = f"postgresql://{_shown(user, password)}{hosts}/{path}"
     only_options(shown, options, _POSTGRES)
@@ -77,7 +80,7 @@ def open_postgres(location: str, options: dict[str, Any]) -> Journal:
         pool=_option(shown, options, "pool", 4),
         timeout_s=_option(shown, options, "timeout_ms", 10_000) / 1000,
         retry_s=_option(shown, options, "retry_ms", 10_000) / 1000,
-        max_stale_ms=_option(shown, options, "max_stale_ms", 0),
+        **freshness,
     )
 
 
@@ -101,17 +104,11 @@ def _address(shown: str, part: str, port: int) -> tuple[str, int]:
     host = host.strip("[]")
     if not host:
         raise ConfigurationError(f"{shown} names no host", code="bad_url", hint="write host or host:port after //")
-    return host, _number(shown, "the port", number)
-
-
-def _number(shown: str, what: str, text: str) -> int:
-    if not text.isdecimal() or len(text) > 9:
-        raise ConfigurationError(f"{shown}: {what} {text!r} is not a number", code="bad_url", hint="write digits alone")
-    return int(text)
+    return host, whole_number(shown, "the port", number)
 
 
 def _option(shown: str, options: dict[str, Any], name: str, default: Any) -> Any:
-    return _number(shown, name, options[name]) if name in options else default
+    return whole_number(shown, name, options[name]) if name in options else default
 
 
 def _missing_extra(extra: str, error: ImportError) -> ConfigurationError:

@@ -83,6 +83,8 @@ if hasattr(os, "register_at_fork"):
 class SqliteJournal:
     """A store in one SQLite file. Threads, processes and forks may share it."""
 
+    local = True
+
     def __init__(self, path: str, *, durability: str = "normal", mode: str = "rw") -> None:
         if durability not in ("normal", "full"):
             raise ConfigurationError(f"durability={durability} is not known", hint="use durability=normal or durability=full")
@@ -99,6 +101,8 @@ class SqliteJournal:
         self._holder = 0
         self._file_lock = FileLock(path + ".lock")
         self._ids: dict[str, int] = {}
+        self._doubts = 0
+        """Appends that failed and may be there: SQLite counts no commit of its own connection."""
         self._closed = False
         with _making:
             _open_journals.add(self)
@@ -240,7 +244,7 @@ class SqliteJournal:
         rows = self._rows(sql, session, after, -1 if limit is None else limit)
         return [Record(*row) for row in rows]
 
-    def version(self, session: str) -> int:
+    def version(self, session: str, confirm: bool = False) -> int:
         with self._db_lock:
             try:
                 if self._db is None or self._look is None:  # one cursor for all looks: making one costs as much as the look
@@ -248,15 +252,15 @@ class SqliteJournal:
                 version: int = self._look.execute("PRAGMA data_version").fetchone()[0]
             except sqlite3.Error as error:
                 _translate(error, self.path)
-        return version
+        return version + self._doubts
 
     def wait(self, session: str, after: int, timeout_s: float) -> bool:
         until = time.monotonic() + timeout_s
         seen, pause_s = None, limits.POLL_MIN_S
         while True:
-            version = self.version(session)
-            if version != seen:
-                seen = version
+            changes = (self.version(session), self._open().total_changes)  # others' commits, and those of this connection
+            if changes != seen:
+                seen = changes
                 if self._rows(f"SELECT 1 FROM entry WHERE session = {_THIS} AND seq > ? LIMIT 1", session, after):
                     return True
             left_s = until - time.monotonic()
@@ -316,6 +320,7 @@ class SqliteJournal:
         """Return 0 where the error says that the place was taken; raise what else it means."""
         if isinstance(error, sqlite3.IntegrityError):
             return 0
+        self._doubts += 1
         _translate(error, self.path, committing=True)
 
     def _conflict(self, session: str, after: int) -> Conflict:
@@ -467,12 +472,18 @@ class SqliteJournal:
         self._file_lock.close()
 
     def close(self) -> None:
-        with self._db_lock:
-            self._closed = True
-            if self._db is not None:
-                self._db.close()
-                self._db = self._look = None
-            self._file_lock.close()
+        self._closed = self._file_lock.given_up = True
+        # A turn of another thread ends first, within its bounds: its lock must not be closed under it.
+        ours = self._holder != threading.get_ident() and self._turns.acquire(timeout=limits.LOCK_WAIT_S)
+        try:
+            with self._db_lock:
+                if self._db is not None:
+                    self._db.close()
+                    self._db = self._look = None
+                self._file_lock.close()
+        finally:
+            if ours:
+                self._turns.release()
 
 
 class _WriteLock:
@@ -499,7 +510,10 @@ class _WriteLock:
             raise self._busy("another thread of this process")
         try:
             if not journal._file_lock.acquire(self._timeout_s):
-                raise self._busy("another process")
+                raise _closed(journal.path) if journal._closed else self._busy("another process")
+            if journal._closed:  # while this thread queued behind others of its own
+                journal._file_lock.release()
+                raise _closed(journal.path)
         except BaseException as error:
             journal._turns.release()
             if isinstance(error, OSError):
@@ -553,8 +567,7 @@ class _Transaction:
             if db is not None and db.in_transaction:
                 db.execute("COMMIT" if kind is None else "ROLLBACK")
         except sqlite3.Error as failure:
-            if db is not None and db.in_transaction:
-                db.execute("ROLLBACK")
+            self._journal._doubts += 1
             _translate(failure, self._journal.path, committing=True)
         finally:
             self._release()
@@ -562,8 +575,14 @@ class _Transaction:
             _translate(error, self._journal.path)
 
     def _release(self) -> None:
-        self._journal._db_lock.release()
-        self._lock.__exit__(None, None, None)
+        """Let go. A transaction that Ctrl-C left open would swallow the writes after it: they would never be committed."""
+        db = self._journal._db
+        try:
+            if db is not None and db.in_transaction:
+                db.execute("ROLLBACK")
+        finally:
+            self._journal._db_lock.release()
+            self._lock.__exit__(None, None, None)
 
 
 def _closed(path: str) -> Unavailable:

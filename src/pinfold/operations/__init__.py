@@ -16,6 +16,7 @@ ROOMS = (
     "pinfold.operations.graph",
     "pinfold.operations.recall",
     "pinfold.operations.inputs",
+    "pinfold.operations.ingest",
     "pinfold.operations.graphql",
 )
 TOOLSETS = {"standard": "S", "core": "C", "pmll": "P", "memnet": "M"}

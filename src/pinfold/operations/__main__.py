@@ -17,9 +17,10 @@ structs with the same fields.
 
 Every command takes `--session`, `--store`, `--actor`, `--json` and `--fail-on-miss`; every MCP tool takes `session_id`.
 Durations need a unit on the command line (`90s`, `60m`, `2h`, `1d`) and are seconds elsewhere.
-MCP toolsets: S `standard`, C `core`, P `pmll`, M `memnet`, A `all` only; every tool can be called in every toolset, listed
-or not.
+MCP toolsets: S `standard`, C `core`, P `pmll`, M `memnet`, A `all` only; every tool can be called in every toolset, and every
+argument passed, listed or not.
 """
+_UNLISTED = " (not listed over MCP)"
 _KINDS = {"str": "text", "int": "whole number", "float": "number", "bool": "flag", "seconds": "duration", "object": "JSON object", "strings": "list of texts"}
 
 
@@ -44,7 +45,7 @@ def _section(row: Operation) -> list[str]:
     if row.params:
         lines += ["", "| argument | type | command line | default | what |", "|---|---|---|---|---|"]
         lines += [
-            f"| `{p.name}` | {_KINDS.get(p.kind, 'JSON')} | {_cli(p)} | {_default(p)} | {_cell(p.doc)}{'' if p.mcp or not row.mcp else ' (not over MCP)'} |"
+            f"| `{p.name}` | {_KINDS.get(p.kind, 'JSON')} | {_cli(p)} | {_default(p)} | {_cell(p.doc)}{_UNLISTED if row.mcp and not p.mcp else ''} |"
             for p in row.params
         ]
     if row.result:

@@ -7,7 +7,7 @@ from typing import Any
 from pinfold import limits
 from pinfold.errors import Refused
 from pinfold.graph_session import Changed, GraphReads, SessionAt
-from pinfold.operations.table import Call, Operation, Param, whole_ms
+from pinfold.operations.table import PAGE, REQUEST_ID, Call, Operation, Param, page_note, page_of, rests_of, stale_shape, whole_ms
 
 _TEXT = Param("text", "str", "lines: + KIND [NEW] ; key=value, ~ [ID] ; key=value, - ID", positional=True, file=True, told=False)
 _WIRE = Param("wire_lines", "strings", "the lines", None, cli="", told=False)
@@ -19,6 +19,7 @@ _DEPTH = Param("depth", "int", "edges from an anchor", limits.WALK_DEPTH, told=F
 _ROWS = Param("max_rows", "int", "at most this many rows", None, mcp=False, memnet=True)
 _RELATIONS = Param("relations", "strings", "only along these", None, told=False)
 _DIRECTION = Param("direction", "str", "out, in or both", "both", mcp=False)
+_INPUTS = Param("inputs", "strings", "what these rows rest on: file:PATH, row:ID, slot:KEY, …", None, cli="input", repeat=True, mcp=False)
 _AT = Param("at", "str", "as of a seq or an ISO time", None, mcp=False)
 
 
@@ -38,8 +39,11 @@ def _brief(result: dict[str, Any]) -> str:
     return msgspec.json.encode(kept).decode()
 
 
-def _mutate(call: Call, text: str, if_seq: int | None, dry_run: bool, allow_new_relation: bool) -> dict[str, Any]:
-    return _shape(call.session.mutate(text, if_seq=if_seq, dry_run=dry_run, allow_new_relation=allow_new_relation))
+def _mutate(
+    call: Call, text: str, if_seq: int | None, dry_run: bool, allow_new_relation: bool, inputs: list[str] | None, request_id: str | None
+) -> dict[str, Any]:
+    rests = rests_of(call, inputs)
+    return _shape(call.session.mutate(text, if_seq=if_seq, dry_run=dry_run, allow_new_relation=allow_new_relation, inputs=rests, request_id=request_id))
 
 
 def _lines_of(text: str | None, wire_lines: list[str] | None) -> str:
@@ -48,19 +52,22 @@ def _lines_of(text: str | None, wire_lines: list[str] | None) -> str:
     return text if text is not None else "\n".join(wire_lines or [])
 
 
-def _add(call: Call, text: str | None, wire_lines: list[str] | None, dry_run: bool, allow_new_relation: bool) -> dict[str, Any]:
-    return _shape(call.session.add(_lines_of(text, wire_lines), dry_run=dry_run, allow_new_relation=allow_new_relation))
+def _add(call: Call, text: str | None, wire_lines: list[str] | None, dry_run: bool, allow_new_relation: bool, request_id: str | None) -> dict[str, Any]:
+    lines = _lines_of(text, wire_lines)
+    return _shape(call.session.add(lines, dry_run=dry_run, allow_new_relation=allow_new_relation, request_id=request_id))
 
 
-def _update(call: Call, text: str | None, wire_lines: list[str] | None, if_seq: int | None, dry_run: bool, allow_new_relation: bool) -> dict[str, Any]:
-    done = call.session.update(_lines_of(text, wire_lines), if_seq=if_seq, dry_run=dry_run, allow_new_relation=allow_new_relation)
-    return _shape(done)
+def _update(
+    call: Call, text: str | None, wire_lines: list[str] | None, if_seq: int | None, dry_run: bool, allow_new_relation: bool, request_id: str | None
+) -> dict[str, Any]:
+    lines = _lines_of(text, wire_lines)
+    return _shape(call.session.update(lines, if_seq=if_seq, dry_run=dry_run, allow_new_relation=allow_new_relation, request_id=request_id))
 
 
-def _delete(call: Call, ids: list[str] | None, dry_run: bool) -> dict[str, Any]:
+def _delete(call: Call, ids: list[str] | None, dry_run: bool, request_id: str | None) -> dict[str, Any]:
     if not ids:
         raise Refused("nothing was named to delete", code="bad_arguments", hint="pass ids")
-    return _shape(call.session.delete(*ids, dry_run=dry_run))
+    return _shape(call.session.delete(*ids, dry_run=dry_run, request_id=request_id))
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -70,17 +77,15 @@ def _reader(call: Call, at: str | None) -> GraphReads:
     """Return what to read: the session, or the session as it was at a seq or a time."""
     if at is None:
         return call.session
-    if at.isascii() and at.isdigit():
+    if at.isascii() and at.isdigit() and len(at) < 19:
         return call.session.at(int(at))
-    import datetime
+    from pinfold.state.memory_rows import moment_ms
 
     try:
-        moment = datetime.datetime.fromisoformat(at)
-    except ValueError as error:
-        raise Refused(f"{at!r} is neither a seq nor an ISO 8601 time", code="bad_arguments", hint="41, or 2026-11-30T15:09:35Z") from error
-    if moment.tzinfo is None:
-        raise Refused(f"{at!r} has no time zone", code="bad_arguments", hint=f"write {at}Z for UTC")
-    return call.session.at(at_ms=round(moment.timestamp() * 1000))
+        at_ms = moment_ms(at)
+    except Refused as refused:
+        raise Refused(refused.message, code=refused.code, hint=f"a seq (41), or {refused.hint}") from refused
+    return call.session.at(at_ms=at_ms)
 
 
 def _pin_map(
@@ -127,16 +132,16 @@ def _counts(pair: tuple[int, int]) -> dict[str, int]:
 
 
 def _walk(call: Call, anchor: str, depth: int, relations: list[str] | None, direction: str, max_rows: int | None, at: str | None) -> dict[str, Any]:
-    found = _reader(call, at).walk(anchor, depth=depth, relations=relations, direction=direction, max_rows=max_rows or limits.WALK_ROWS)
+    most = limits.WALK_ROWS if max_rows is None else max_rows
+    found = _reader(call, at).walk(anchor, depth=depth, relations=relations, direction=direction, max_rows=most)
     return {"text": found.text, "nodes": found.nodes, "hops": len(found.hops), "clipped": found.clipped}
 
 
 def _neighbors(
     call: Call, anchor: str, depth: int, relations: list[str] | None, direction: str, max_rows: int | None, at: str | None, with_anchor: bool = False
 ) -> dict[str, Any]:
-    found = _reader(call, at).neighbors(
-        anchor, depth=depth, relations=relations, direction=direction, max_rows=max_rows or limits.WALK_ROWS, with_anchor=with_anchor
-    )
+    most = limits.WALK_ROWS if max_rows is None else max_rows
+    found = _reader(call, at).neighbors(anchor, depth=depth, relations=relations, direction=direction, max_rows=most, with_anchor=with_anchor)
     return {"text": found.text, "nodes": [{"id": id, "depth": at_depth} for at_depth, id in found.nodes], "clipped": found.clipped}
 
 
@@ -161,7 +166,8 @@ def _get(call: Call, ids: list[str] | None, tag: str | None, at: str | None) -> 
 
 
 def _item(item: Any) -> dict[str, Any]:
-    return {"id": item.id, "line": item.line, "seq": item.seq, "at": whole_ms(item.at_ms), **({"actor": item.actor} if item.actor else {})}
+    told = {"id": item.id, "line": item.line, "seq": item.seq, "at": whole_ms(item.at_ms), **({"actor": item.actor} if item.actor else {})}
+    return {**told, **stale_shape(item.because)}
 
 
 def _list(
@@ -183,8 +189,9 @@ def _list(
     return {"items": [_item(item) for item in found.items], "total": found.total, "returned": len(found.items), "next": found.cursor}
 
 
-def _schema(call: Call, at: str | None) -> dict[str, Any]:
-    return {"lines": _reader(call, at).schema()}
+def _schema(call: Call, limit: int, cursor: int, at: str | None) -> dict[str, Any]:
+    page, more = page_of(_reader(call, at).schema(), limit, cursor)
+    return {"lines": page, **more}
 
 
 def _fields(call: Call, tag: str | None) -> dict[str, Any]:
@@ -197,13 +204,17 @@ def _relations(call: Call) -> dict[str, Any]:
     return {"relations": counts, "lines": [line for line in call.session.schema() if line.startswith("SCHEMA relations")]}
 
 
-def _housekeep(call: Call, bucket: str, tag: str | None, apply: bool) -> dict[str, Any]:
+def _housekeep(call: Call, bucket: str, tag: str | None, apply: bool, limit: int, cursor: int) -> dict[str, Any]:
     done = call.session.housekeep(bucket, kind=tag, apply=apply)
-    return {"bucket": done.bucket, "lines": done.lines, "dropped": done.dropped, "applied": apply}
+    page, more = page_of(done.lines, limit, cursor)
+    return {"bucket": done.bucket, "lines": page, **more, "dropped": done.dropped, "applied": apply}
 
 
 def _found_text(result: dict[str, Any]) -> str:
+    from pinfold.dialect.format import stale_lines
+
     lines = [item["line"] for item in result["items"]]
+    lines += stale_lines({item["id"]: item["because"] for item in result["items"] if "because" in item})
     lines += [f"# pinfold: no {id}" + (f"; near: {' '.join(result['near'][id])}" if id in result.get("near", {}) else "") for id in result.get("missing", ())]
     if result.get("next"):
         lines.append(f"# pinfold: {result['returned']}/{result['total']} cursor={result['next']}")
@@ -280,12 +291,25 @@ def _export(call: Call, kind: str, file: str | None, at: str | None) -> dict[str
     return {"text": "", "file": file}
 
 
-def _import(call: Call, kind: str, file: str) -> dict[str, Any]:
-    from pinfold.portable import import_json, read_text
+def _import(call: Call, kind: str, file: str, dry_run: bool, replace: bool, observations: str, prefix: str, group: str | None) -> dict[str, Any]:
+    from pinfold.importers import import_store
 
-    if kind != "json":
-        raise Refused(f"{kind} cannot be imported", code="bad_argument", hint="json, as `export json` writes it")
-    return _shape(call.session.add(import_json(read_text(call.file(file)))))
+    path = call.file(file)
+    done = import_store(
+        call.session, kind, path, dry_run=dry_run, replace=replace, observations=observations, prefix=prefix, group=group, progress=call.progress
+    )
+    return {
+        "status": "would_import" if dry_run else "imported",
+        "kind": kind,
+        "file": file,
+        "created": done.created,
+        "updated": done.updated,
+        "unchanged": done.unchanged,
+        "kept": done.kept,
+        "left": done.left,
+        "notes": done.notes,
+        "seq": done.seq,
+    }
 
 
 # --- words --------------------------------------------------------------------------------------------------------
@@ -303,12 +327,22 @@ def _told_changed(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _told_import(result: dict[str, Any]) -> str:
+    created = ", ".join(f"{count} {form if count != 1 else form[:-1]}" for form, count in result["created"].items() if count) or "nothing"
+    verb = "would create" if result["status"] == "would_import" else "created"
+    lines = [f"{verb} {created}; updated {result['updated']}, unchanged {result['unchanged']}" + (f", kept {len(result['kept'])}" if result["kept"] else "")]
+    lines += ["could not be carried:"] if result["left"] else []
+    lines += [f"  {count} {name}" for name, count in result["left"].items()]
+    lines += [f"note: {note}" for note in result["notes"]]
+    return "\n".join(lines)
+
+
 def _text(result: dict[str, Any]) -> str:
     return str(result["text"])
 
 
 def _lines_text(result: dict[str, Any]) -> str:
-    return "\n".join(result["lines"])
+    return "\n".join([*result["lines"], *page_note(result, len(result["lines"]))])
 
 
 def _told_housekeep(result: dict[str, Any]) -> str:
@@ -325,7 +359,7 @@ ROWS = (
         access="write",
         doc="Write facts, all lines or none: + TSK [NEW] ; goal=ship creates (copy the minted id), + [T1] --(needs)--> [T2] links, "
         "~ [T1] ; status=done patches, - T1 drops. Quote values with ; in them.",
-        params=(_TEXT, _IF_SEQ, _DRY, _NEW_RELATION),
+        params=(_TEXT, _IF_SEQ, _DRY, _NEW_RELATION, _INPUTS, REQUEST_ID),
         handler=_mutate,
         python="mutate",
         toolsets="SC",
@@ -341,7 +375,7 @@ ROWS = (
         name="add",
         access="write",
         doc="Create rows: lines that begin with +. All or none.",
-        params=(Param("text", "str", "the lines", None, positional=True, file=True, mcp=False), _WIRE, _DRY, _NEW_RELATION),
+        params=(Param("text", "str", "the lines", None, positional=True, file=True, mcp=False), _WIRE, _DRY, _NEW_RELATION, REQUEST_ID),
         handler=_add,
         python="add",
         toolsets="M",
@@ -356,7 +390,7 @@ ROWS = (
         name="update",
         access="write",
         doc="Patch and drop rows: lines that begin with ~ or -. All or none.",
-        params=(Param("text", "str", "the lines", None, positional=True, file=True, mcp=False), _WIRE, _IF_SEQ, _DRY, _NEW_RELATION),
+        params=(Param("text", "str", "the lines", None, positional=True, file=True, mcp=False), _WIRE, _IF_SEQ, _DRY, _NEW_RELATION, REQUEST_ID),
         handler=_update,
         python="update",
         toolsets="M",
@@ -372,7 +406,7 @@ ROWS = (
         name="delete",
         access="write",
         doc="Drop rows by id, nodes with their edges.",
-        params=(Param("ids", "strings", "these rows", None, positional=True, also="id"), _DRY),
+        params=(Param("ids", "strings", "these rows", None, positional=True, also="id"), _DRY, REQUEST_ID),
         handler=_delete,
         python="delete",
         cli=("delete",),
@@ -496,7 +530,7 @@ ROWS = (
         mcp_text=_found_text,
         is_empty=lambda result: not result["items"],
         summary="rows by id",
-        result="items[]{id, line, seq, at, actor?}, missing[], near?",
+        result="items[]{id, line, seq, at, actor?, stale?, because?}, missing[], near?",
         slow=True,
     ),
     Operation(
@@ -524,14 +558,14 @@ ROWS = (
         mcp_text=_found_text,
         is_empty=lambda result: not result["items"],
         summary="rows by kind and filter",
-        result="items[]{id, line, seq, at, actor?}, total, returned, next",
+        result="items[]{id, line, seq, at, actor?, stale?, because?}, total, returned, next",
         slow=True,
     ),
     Operation(
         name="schema",
         access="read",
         doc="The declared kinds, fields and relations.",
-        params=(_AT,),
+        params=(*PAGE, _AT),
         handler=_schema,
         python="schema",
         toolsets="A",
@@ -541,7 +575,7 @@ ROWS = (
         mcp_text=_lines_text,
         is_empty=lambda result: not result["lines"],
         summary="declared kinds and relations",
-        result="lines[]",
+        result="lines[], total, next_cursor?",
         slow=True,
     ),
     Operation(
@@ -578,6 +612,7 @@ ROWS = (
             Param("bucket", "str", "expired, orphans, stale, dangling or recyclable", "recyclable", positional=True),
             Param("tag", "str", "of this kind", None),
             Param("apply", "bool", "drop them", False),
+            *PAGE,
         ),
         handler=_housekeep,
         python="housekeep",
@@ -585,9 +620,9 @@ ROWS = (
         mcp="housekeep",
         cli=("housekeep", "housekeep prune"),
         text=_told_housekeep,
-        is_empty=lambda result: not result["lines"],
+        is_empty=lambda result: not result["dropped" if result["applied"] else "lines"],
         summary="rows that could go",
-        result="bucket, lines[], dropped[], applied",
+        result="bucket, lines[], total, next_cursor?, dropped[], applied",
         destructive=True,
         writes=lambda arguments: bool(arguments.get("apply")),
         slow=True,
@@ -714,13 +749,23 @@ ROWS = (
     Operation(
         name="import",
         access="write",
-        doc="Add the rows of an exported json file.",
-        params=(Param("kind", "str", "json", positional=True), Param("file", "str", "the file", positional=True)),
+        doc="Read another system's store into the session: json, memory, mem0, basic-memory, memory-folder, langgraph, memnet or pmll. "
+        "Again: only what changed there. Says what could not be carried.",
+        params=(
+            Param("kind", "str", "json, memory, mem0, basic-memory, memory-folder, langgraph, memnet or pmll", positional=True),
+            Param("file", "str", "the file or folder", positional=True),
+            Param("dry_run", "bool", "answer the same, write nothing", False),
+            Param("replace", "bool", "where rows of the same id differ, the file's values count", False),
+            Param("observations", "str", "memory, basic-memory: they become lines of their subject's content (content), or rows (nodes)", "content"),
+            Param("prefix", "str", "memory-folder: what the folder is called in paths", "/memories"),
+            Param("group", "str", "pmll: only this session of the file", None),
+        ),
         handler=_import,
-        python="portable.import_json",
+        python="importers.import_store",
         cli=("import",),
-        text=_told_changed,
-        summary="add the rows of an exported file",
-        result=_CHANGE,
+        text=_told_import,
+        summary="read another system's store into the session",
+        result='status "imported"|"would_import", kind, file, created{nodes, edges, laws}, updated, unchanged, kept[], left{what: count}, notes[], seq',
+        idempotent=True,
     ),
 )

@@ -4,35 +4,44 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pinfold.caller import current_folder
 from pinfold.errors import Refused
 from pinfold.operations.graph import _CHANGE, _brief, _shape, _told_changed
-from pinfold.operations.table import Call, Operation, Param
+from pinfold.operations.table import PAGE, Call, Operation, Param, page_note, page_of
+
+if TYPE_CHECKING:
+    from pinfold.inputs_session import Stale
 
 
-def inputs_of(call: Call, inputs: list[str] | None) -> list[str] | None:
-    """Return declared inputs. Raises Refused `outside_roots` for a file that this caller may not look at.
+def check_inputs(call: Call, inputs: list[str]) -> None:
+    """Raise Refused `outside_roots`, `session_not_granted` where this caller may not look at what it declares.
 
     A server's caller may name files of the project it serves, beside those its operator allows.
     """
-    if inputs and call.roots is not None:
-        for text in inputs:
-            kind, _, path = text.partition(":")
-            if kind in ("file", "tree"):
-                _check_path(call, os.path.abspath(os.path.expanduser(path)))
-    return inputs or None
+    from pinfold.inputs import expand
+
+    for text in inputs:
+        kind, _, rest = expand(text, current_folder()).name.partition(":")
+        if kind in ("file", "tree"):
+            check_path(call, rest)
+        elif kind == "session":
+            call.memory.session(rest.partition("/")[0])  # a store that is granted in part refuses the others
 
 
-def _check_path(call: Call, path: str) -> None:
+def check_path(call: Call, path: str) -> None:
+    """Raise Refused `outside_roots` where this caller may not look at a path: outside the served project and what its operator allows."""
+    if call.roots is None:
+        return
     real, project = os.path.realpath(path), _project()
     if project is None or os.path.commonpath([real, project]) != project:
         call.file(path)
 
 
 def _project() -> str | None:
-    """Return the git repository the process was started in, else its folder; None for a home or root folder."""
-    folder = here = os.path.realpath(os.getcwd())
+    """Return the git repository of the caller's folder, else that folder; None for a home or root folder."""
+    folder = here = os.path.realpath(current_folder())
     home = os.path.realpath(os.path.expanduser("~"))
     while folder != home and os.path.dirname(folder) != folder:
         if os.path.exists(os.path.join(folder, ".git")):
@@ -41,13 +50,13 @@ def _project() -> str | None:
     return None if here == home or os.path.dirname(here) == here else here
 
 
-def _stale(call: Call, prefix: str, limit: int) -> dict[str, Any]:
-    return _listed(call.session.stale(prefix), limit)
+def _stale(call: Call, prefix: str, limit: int, cursor: int) -> dict[str, Any]:
+    return _listed(call.session.stale(prefix), limit, cursor)
 
 
-def _listed(found: list[Any], limit: int) -> dict[str, Any]:
-    shown = [{"name": row.name, "because": list(row.because)} for row in found[:limit]]
-    return {"stale": shown, "total": len(found)}
+def _listed(found: list[Stale], limit: int, cursor: int) -> dict[str, Any]:
+    page, more = page_of(found, limit, cursor)
+    return {"stale": [{"name": row.name, "because": list(row.because)} for row in page], **more}
 
 
 def _why(call: Call, name: str) -> dict[str, Any]:
@@ -65,9 +74,9 @@ def _why(call: Call, name: str) -> dict[str, Any]:
     }
 
 
-def _refresh(call: Call, names: list[str] | None, list: bool, limit: int) -> dict[str, Any]:
+def _refresh(call: Call, names: list[str] | None, list: bool, limit: int, cursor: int) -> dict[str, Any]:
     if list or not names:
-        return _listed(call.session.refresh_list(), limit)
+        return _listed(call.session.refresh_list(), limit, cursor)
     return {"reaffirmed": call.session.reaffirm(*names)}
 
 
@@ -75,8 +84,9 @@ def _supersede(call: Call, old: str, new: str) -> dict[str, Any]:
     return _shape(call.session.supersede(old, new))
 
 
-def _conflicts(call: Call) -> dict[str, Any]:
-    return {"conflicts": [{"kind": row.kind, "key": row.key, "ids": row.ids} for row in call.session.conflicts()]}
+def _conflicts(call: Call, limit: int, cursor: int) -> dict[str, Any]:
+    page, more = page_of(call.session.conflicts(), limit, cursor)
+    return {"conflicts": [{"kind": row.kind, "key": row.key, "ids": row.ids} for row in page], **more}
 
 
 def _set_version(call: Call, name: str, value: str | None, clear: bool) -> dict[str, Any]:
@@ -92,7 +102,7 @@ def _set_version(call: Call, name: str, value: str | None, clear: bool) -> dict[
 def _short(names: Iterable[str]) -> list[str]:
     from pinfold.inputs import shown_name
 
-    here = os.getcwd()
+    here = current_folder()
     return [shown_name(name, here) for name in names]
 
 
@@ -100,7 +110,7 @@ def _told_stale(result: dict[str, Any]) -> str:
     if "reaffirmed" in result:
         return "\n".join(f"reaffirmed {name}" for name in _short(result["reaffirmed"]))
     lines = [f"{name} because {', '.join(row['because'])}" for name, row in zip(_short(row["name"] for row in result["stale"]), result["stale"], strict=True)]
-    return "\n".join([*lines, *([f"# pinfold: {len(lines)}/{result['total']}"] if len(lines) < result["total"] else [])])
+    return "\n".join([*lines, *page_note(result, len(lines))])
 
 
 def _told_why(result: dict[str, Any]) -> str:
@@ -114,18 +124,18 @@ def _told_why(result: dict[str, Any]) -> str:
 
 
 def _told_conflicts(result: dict[str, Any]) -> str:
-    return "\n".join(f"{row['kind']} {' '.join(f'{k}={v}' for k, v in row['key'].items())}: {' '.join(row['ids'])}" for row in result["conflicts"])
+    lines = [f"{row['kind']} {' '.join(f'{k}={v}' for k, v in row['key'].items())}: {' '.join(row['ids'])}" for row in result["conflicts"]]
+    return "\n".join([*lines, *page_note(result, len(lines))])
 
 
 _NOTHING = "# pinfold: nothing"
-_LIMIT = Param("limit", "int", "at most this many", 100, cli_default=1_000_000_000, told=False)
 
 ROWS = (
     Operation(
         name="stale",
         access="read",
         doc="What can no longer be trusted because something it was made from changed or is gone; each with its root causes.",
-        params=(Param("prefix", "str", "only names that start so: slot:, row:T", "", positional=True), _LIMIT),
+        params=(Param("prefix", "str", "only names that start so: slot:, row:T", "", positional=True), *PAGE),
         handler=_stale,
         python="stale",
         toolsets="A",
@@ -135,7 +145,7 @@ ROWS = (
         mcp_text=lambda result: _told_stale(result) or _NOTHING,
         is_empty=lambda result: not result["stale"],
         summary="what can no longer be trusted, and why",
-        result="stale[]{name, because[]}, total",
+        result="stale[]{name, because[]}, total, next_cursor?",
         slow=True,
     ),
     Operation(
@@ -162,7 +172,7 @@ ROWS = (
         params=(
             Param("names", "strings", "ids or keys that still hold, with their inputs as they are now", None, positional=True),
             Param("list", "bool", "what to redo, in order", False),
-            _LIMIT,
+            *PAGE,
         ),
         handler=_refresh,
         python="refresh_list, reaffirm",
@@ -173,7 +183,7 @@ ROWS = (
         mcp_text=lambda result: _told_stale(result) or _NOTHING,
         is_empty=lambda result: not result.get("stale") and not result.get("reaffirmed"),
         summary="--list what to redo, in order; or NAME… that still hold",
-        result="stale[]{name, because[]}, total | reaffirmed[]",
+        result="stale[]{name, because[]}, total, next_cursor? | reaffirmed[]",
         writes=lambda arguments: bool(arguments.get("names")) and not arguments.get("list"),
         slow=True,
     ),
@@ -197,7 +207,7 @@ ROWS = (
         name="conflicts",
         access="read",
         doc="Live rows that claim the same unique key of their kind.",
-        params=(),
+        params=PAGE,
         handler=_conflicts,
         python="conflicts",
         toolsets="A",
@@ -207,7 +217,7 @@ ROWS = (
         mcp_text=lambda result: _told_conflicts(result) or _NOTHING,
         is_empty=lambda result: not result["conflicts"],
         summary="live rows that claim the same unique key",
-        result="conflicts[]{kind, key{field: value}, ids[]}",
+        result="conflicts[]{kind, key{field: value}, ids[]}, total, next_cursor?",
         slow=True,
     ),
     Operation(

@@ -5,23 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from pinfold.errors import Refused
-from pinfold.operations.table import Call, Operation, Param
+from pinfold.operations.table import REQUEST_ID, Call, Operation, Param, rests_of, stale_shape
 from pinfold.recall_session import BAR, TRAVERSED
 
 _FILTER = Param("edge_filter", "strings", "only along these relations", None, told=False)
 _METADATA = Param("metadata", "object", "", None, told=False)
 
 
-def _remember(call: Call, text: str, by: str | None, group: str | None, at: str | None, name: str | None, kind: str) -> dict[str, Any]:
-    return {"node_id": call.session.remember(text, by, group, at, name, kind).node_id}
+def _remember(call: Call, text: str, by: str | None, group: str | None, at: str | None, name: str | None, kind: str, request_id: str | None) -> dict[str, Any]:
+    return {"node_id": call.session.remember(text, by, group, at, name, kind, request_id=request_id).node_id}
 
 
-def _upsert(call: Call, type: str, label: str, content: str, metadata: dict[str, Any] | None) -> dict[str, Any]:
-    return _built(call.session.upsert_node(type, label, content, metadata))
+def _upsert(call: Call, type: str, label: str, content: str, metadata: dict[str, Any] | None, request_id: str | None) -> dict[str, Any]:
+    return _built(call.session.upsert_node(type, label, content, metadata, request_id=request_id))
 
 
-def _relate(call: Call, source_id: str, target_id: str, relation: str, weight: float | None, metadata: dict[str, Any] | None) -> dict[str, Any]:
-    return _built(call.session.create_relation(source_id, target_id, relation, weight, metadata))
+def _relate(
+    call: Call, source_id: str, target_id: str, relation: str, weight: float | None, metadata: dict[str, Any] | None, request_id: str | None
+) -> dict[str, Any]:
+    return _built(call.session.create_relation(source_id, target_id, relation, weight, metadata, request_id=request_id))
 
 
 def _search(
@@ -39,6 +41,7 @@ def _search(
     until: str | None,
     actor: str | None,
     budget_tokens: int | None,
+    superseded: bool,
     explain: bool,
 ) -> dict[str, Any]:
     found = call.session.search(
@@ -55,14 +58,16 @@ def _search(
         until=until,
         actor=actor,
         budget_tokens=budget_tokens,
+        superseded=superseded,
         explain=explain,
     )
     optional = ("note", "next_offset", "tokens", "suppressed")
     return {name: value for name, value in _built(found).items() if name not in optional or value not in ("", None, {})}
 
 
-def _traverse(call: Call, start_node_id: str, max_depth: int, edge_filter: list[str] | None, limit: int) -> dict[str, Any]:
-    return _built(call.session.traverse(start_node_id, max_depth, edge_filter, limit))
+def _traverse(call: Call, start_node_id: str, max_depth: int, edge_filter: list[str] | None, limit: int, offset: int) -> dict[str, Any]:
+    found = _built(call.session.traverse(start_node_id, max_depth, edge_filter, limit, offset))
+    return {name: value for name, value in found.items() if name != "next_offset" or value is not None}
 
 
 def _interlink(call: Call, items: Any, auto_link: bool) -> dict[str, Any]:
@@ -81,9 +86,7 @@ def _prune(call: Call, threshold: float, dry_run: bool) -> dict[str, Any]:
 
 
 def _promote(call: Call, key: str, value: Any, node_type: str, metadata: dict[str, Any] | None, inputs: list[str] | None) -> dict[str, Any]:
-    from pinfold.operations.inputs import inputs_of
-
-    done = call.session.promote(key, value, node_type, metadata, inputs=inputs_of(call, inputs))
+    done = call.session.promote(key, value, node_type, metadata, inputs=rests_of(call, inputs))
     return {"promoted": done.promoted, "node_id": done.node_id, "nodeId": done.node_id}
 
 
@@ -91,12 +94,16 @@ def _resolve(call: Call, key: str, min_score: float) -> dict[str, Any]:
     found = call.session.resolve_context(key, min_score)
     result: dict[str, Any] = {"source": found.source, "value": call.shown(found.value), "score": found.score}
     optional = {"node_id": found.node_id, "session": found.session, "promise_id": found.promise_id}
-    return {**result, **{name: value for name, value in optional.items() if value is not None}}
+    return {**result, **{name: value for name, value in optional.items() if value is not None}, **stale_shape(found.because)}
 
 
 def _built(result: Any) -> dict[str, Any]:
     import msgspec
 
+    from pinfold.state.outcomes import AlreadyApplied
+
+    if isinstance(result, AlreadyApplied):
+        raise result.refused()
     built: dict[str, Any] = msgspec.to_builtins(result)
     return built
 
@@ -109,12 +116,23 @@ def _told_search(result: dict[str, Any]) -> str:
     for hit in result["direct"]:
         lines.append(f"{hit['score']:5.1f}  {hit['type']} {hit['node_id']}  {_brief(hit)}" + (f"  x{hit['count']}" if hit.get("count", 1) > 1 else ""))
         lines += [f"         {name} {amount:g}" for name, amount in hit.get("parts", {}).items()]
-    lines += [f"{near['score']:5.1f}  {' '.join(near['path'])}  {_brief(near, named=False)}" for near in result["neighbors"]]
+        lines += _notes_on(hit)
+    for near in result["neighbors"]:
+        lines += [f"{near['score']:5.1f}  {' '.join(near['path'])}  {_brief(near, named=False)}", *_notes_on(near)]
     if result["low"] and result["direct"]:
         lines.append(f"# pinfold: nothing answers this surely (confidence {result['confidence']:.2f})")
     if result.get("note"):
         lines.append(f"# pinfold: {result['note']}")
     return "\n".join(lines)
+
+
+def _notes_on(node: dict[str, Any]) -> list[str]:
+    """Return what must be said of a row that does not simply hold: the comment lines that pin maps have too."""
+    from pinfold.dialect.format import format_stale
+
+    notes = [format_stale(node["node_id"], node["because"])] if node.get("stale") else []
+    notes += [f"# superseded {node['node_id']} by {node['superseded_by']}"] if node.get("superseded_by") else []
+    return notes + ([f"# not now {node['node_id']} ; {node['held']}"] if node.get("held") else [])
 
 
 def _brief(node: dict[str, Any], named: bool = True) -> str:
@@ -124,9 +142,12 @@ def _brief(node: dict[str, Any], named: bool = True) -> str:
 
 
 def _told_traverse(result: dict[str, Any]) -> str:
+    from pinfold.dialect.format import stale_lines
+
     lines = [f"{row['score']:5.1f}  {' '.join(row['path'])}  [{row['node_id']}]" for row in result["results"]]
-    left = result["total"] - len(result["results"])
-    return "\n".join([*lines, f"# pinfold: {left} more; --limit shows them"] if left else lines)
+    lines += stale_lines({row["node_id"]: row["because"] for row in result["results"] if "because" in row})
+    more = result.get("next_offset")
+    return "\n".join([*lines, f"# pinfold: {result['total'] - more} more; --offset {more} goes on"] if more else lines)
 
 
 def _told_prune(result: dict[str, Any]) -> str:
@@ -146,6 +167,7 @@ ROWS = (
             Param("label", "str", "", positional=True, told=False),
             Param("content", "str", "what is known", positional=True, file=True, told=False),
             _METADATA,
+            REQUEST_ID,
         ),
         handler=_upsert,
         python="upsert_node",
@@ -167,6 +189,7 @@ ROWS = (
             Param("at", "str", "when: an ISO time with its zone, or a date", None),
             Param("name", "str", "a label to find it by", None),
             Param("kind", "str", "", "NOTE"),
+            REQUEST_ID,
         ),
         handler=_remember,
         python="remember",
@@ -187,6 +210,7 @@ ROWS = (
             Param("relation", "str", "depends_on, references, or another", positional=True, told=False),
             Param("weight", "float", "0..1", None, told=False),
             _METADATA,
+            REQUEST_ID,
         ),
         handler=_relate,
         python="create_relation",
@@ -214,8 +238,9 @@ ROWS = (
             Param("in_session", "str", "only of this session, where two are read", None, mcp=False),
             Param("since", "str", "from this time or date on", None, told=False),
             Param("until", "str", "before this time or date", None, told=False),
-            Param("actor", "str", "only what this actor wrote last", None, cli="by", mcp=False),
+            Param("actor", "str", "only what this actor wrote last; said by: --where by=NAME", None, cli="written_by", mcp=False),
             Param("budget_tokens", "int", "pass over what does not fit", None, told=False),
+            Param("superseded", "bool", "those too that others took the place of", False, mcp=False),
             Param("explain", "bool", "what each part of a score gave", False, mcp=False),
         ),
         handler=_search,
@@ -227,15 +252,16 @@ ROWS = (
         text=_told_search,
         is_empty=lambda result: not result["direct"],
         summary="find memories by meaning, words or label",
-        result="query, direct[]{node_id, label, type, content, score, why, session, count?, duplicates?, at?, parts?}, "
-        "neighbors[]{node_id, label, type, content, score, depth, path, session}, total_nodes, total_edges, confidence, low, "
+        result="query, direct[]{node_id, label, type, content, score, why, session, count?, duplicates?, at?, parts?, stale?, because?, "
+        "superseded_by?, held?}, neighbors[]{node_id, label, type, content, score, depth, path, session, stale?, because?}, "
+        "total_nodes, total_edges, confidence, low, "
         "note?, next_offset?, tokens?, suppressed?",
         slow=True,
     ),
     Operation(
         name="prune",
         access="write",
-        doc="Drop links that faded below threshold, and orphans.",
+        doc="Drop links faded below threshold, and orphans.",
         params=(
             Param("threshold", "float", "a weight, 0..1", 0.15, told=False),
             Param("dry_run", "bool", "only say what would go, and why", False, told=False),
@@ -274,12 +300,13 @@ ROWS = (
     Operation(
         name="traverse",
         access="read",
-        doc="Memories around one, nearest first, with the path to each.",
+        doc="Memories around one, nearest first, with their paths.",
         params=(
             Param("start_node_id", "str", "the node to start at", positional=True, told=False),
             Param("max_depth", "int", "edges from it", 2, told=False),
             _FILTER,
             Param("limit", "int", "at most this many", TRAVERSED, told=False),
+            Param("offset", "int", "next_offset of the page before", 0, mcp=False),
         ),
         handler=_traverse,
         python="traverse",
@@ -289,7 +316,7 @@ ROWS = (
         cli=("traverse",),
         text=_told_traverse,
         summary="memories around one, nearest first",
-        result="start_node, results[]{node_id, label, type, content, depth, score, path}, total, complete",
+        result="start_node, results[]{node_id, label, type, content, depth, score, path, stale?, because?}, total, complete, next_offset?",
         slow=True,
     ),
     Operation(
@@ -308,7 +335,7 @@ ROWS = (
         cli=("resolve-context",),
         is_empty=lambda result: result["source"] in ("miss", "pending"),
         summary="a key's slot, work in flight, memory, or a miss",
-        result='source "short_term"|"pending"|"long_term"|"miss", value, score, node_id?, session?, promise_id?',
+        result='source "short_term"|"pending"|"long_term"|"miss", value, score, node_id?, session?, promise_id?, stale?:true, because[]?',
         slow=True,
     ),
     Operation(

@@ -9,8 +9,8 @@ import msgspec
 
 from pinfold import limits
 from pinfold.errors import Refused
-from pinfold.operations.table import Call, Operation, Param, key_of, part_of, whole_ms
-from pinfold.state.outcomes import Claimed, Hit, Miss, Pending, Rejected
+from pinfold.operations.table import REQUEST_ID, Call, Operation, Param, key_of, page_of, part_of, rests_of, stale_shape, whole_ms
+from pinfold.state.outcomes import AlreadyApplied, Claimed, Hit, Miss, Pending, Rejected
 from pinfold.state.value import check_key
 from pinfold.steps import Steps
 
@@ -46,9 +46,9 @@ def _open(
     if must_exist and not existed:
         hint = f"`session open {session.session_id}` begins one, `session restore` brings an ended one back"
         raise Refused(f"there is no session {session.session_id!r}", code="no_such_session", hint=hint, session_id=session.session_id)
+    document = "\n".join([*_declared(call, schema, map_file, map_lines), *(seed_lines or [])])
     wanted: dict[str, Any] = {"silo_size": silo_size, "ttl_s": ttl_s, "long_term": long_term, "promote_after": promote_after}
     session.configure(**{name: value for name, value in wanted.items() if value is not None})
-    document = "\n".join([*_declared(call, schema, map_file, map_lines), *(seed_lines or [])])
     if document:
         session.add(document, allow_new_relation=allow_new_relation)
     settings = session._replica.state.settings
@@ -101,7 +101,7 @@ def _info(call: Call) -> dict[str, Any]:
 
 
 def _list(call: Call, expired: bool, limit: int, cursor: int) -> dict[str, Any]:
-    found = call.memory.sessions(expired=expired)
+    page, more = page_of(call.memory.sessions(expired=expired), limit, cursor)
     rows = [
         {
             "session_id": row.session_id,
@@ -111,10 +111,11 @@ def _list(call: Call, expired: bool, limit: int, cursor: int) -> dict[str, Any]:
             "last_used_at": whole_ms(row.last_used_at),
             "expires_at": whole_ms(row.expires_at),
             **({"ended_at": whole_ms(row.ended_at)} if expired else {}),
+            **({"damaged": True} if row.damaged else {}),
         }
-        for row in found[cursor : cursor + limit]
+        for row in page
     ]
-    return {"sessions": rows, "total": len(found), **({"next_cursor": cursor + limit} if cursor + limit < len(found) else {})}
+    return {"sessions": rows, **more}
 
 
 def _close(call: Call) -> dict[str, Any]:
@@ -159,44 +160,40 @@ def _peek(
     fresh: bool,
     offset: int,
     limit_bytes: int | None,
+    request_id: str | None = None,
 ) -> dict[str, Any] | Steps[dict[str, Any]]:
     name = check_key(key_of(key, tool, arguments))
     if claim or wait_s > 0:
-        return _peek_steps(call, name, claim, lease_s, wait_s, fresh, offset, limit_bytes)
+        return _peek_steps(call, name, claim, lease_s, wait_s, fresh, offset, limit_bytes, request_id)
     return _found(call, call.session.peek(name, fresh=fresh), offset, limit_bytes)
 
 
-def _peek_steps(call: Call, key: str, claim: bool, lease_s: float, wait_s: float, fresh: bool, offset: int, limit_bytes: int | None) -> Steps[dict[str, Any]]:
+def _peek_steps(
+    call: Call, key: str, claim: bool, lease_s: float, wait_s: float, fresh: bool, offset: int, limit_bytes: int | None, request_id: str | None
+) -> Steps[dict[str, Any]]:
     session = call.session
-    found = yield from session._claim_steps(key, lease_s, wait_s, None, fresh) if claim else session._peek_steps(key, wait_s, fresh)
+    found = yield from session._claim_steps(key, lease_s, wait_s, request_id, fresh) if claim else session._peek_steps(key, wait_s, fresh)
     return _found(call, found, offset, limit_bytes)
 
 
-def _found(call: Call, found: Hit | Pending | Claimed | Rejected | Miss, offset: int, limit_bytes: int | None) -> dict[str, Any]:
+def _found(call: Call, found: Hit | Pending | Claimed | Rejected | Miss | AlreadyApplied, offset: int, limit_bytes: int | None) -> dict[str, Any]:
     if isinstance(found, Hit):
-        stale = {} if found.because is None else {"stale": True, "because": list(found.because)}
-        return {"hit": True, **stale, **part_of(found.value, offset, limit_bytes, call.shown), "index": found.index}
+        return {"hit": True, **stale_shape(found.because), **part_of(found.value, offset, limit_bytes, call.shown), "index": found.index}
     if isinstance(found, Pending):
         return {"hit": True, "status": "pending", "promise_id": found.promise_id, "lease_left_s": _s(found.lease_left_s)}
     if isinstance(found, Claimed):
         return {"hit": False, "claimed": True, "promise_id": found.key, "token": found.token, "lease_left_s": _s(found.lease_left_s)}
     if isinstance(found, Rejected):
         return {"hit": False, "status": "rejected", "promise_id": found.promise_id, "reason": found.reason}
+    if isinstance(found, AlreadyApplied):
+        raise found.refused()
     return {"hit": False}
 
 
 def _claim(
-    call: Call, key: str | None, tool: str | None, arguments: dict[str, Any] | None, lease_s: float, wait_s: float, fresh: bool
+    call: Call, key: str | None, tool: str | None, arguments: dict[str, Any] | None, lease_s: float, wait_s: float, fresh: bool, request_id: str | None
 ) -> dict[str, Any] | Steps[dict[str, Any]]:
-    return _peek(call, key, tool, arguments, True, lease_s, wait_s, fresh, 0, None)
-
-
-def _rests(call: Call, inputs: list[str] | None) -> list[str] | None:
-    if not inputs:
-        return None
-    from pinfold.operations.inputs import inputs_of
-
-    return inputs_of(call, inputs)
+    return _peek(call, key, tool, arguments, True, lease_s, wait_s, fresh, 0, None, request_id)
 
 
 def _set(
@@ -210,26 +207,36 @@ def _set(
     inputs: list[str] | None,
     request_id: str | None,
 ) -> dict[str, Any]:
-    stored = call.session.set(key_of(key, tool, arguments), value, ttl_s=ttl_s, token=token, inputs=_rests(call, inputs), request_id=request_id)
+    stored = call.session.set(key_of(key, tool, arguments), value, ttl_s=ttl_s, token=token, inputs=rests_of(call, inputs), request_id=request_id)
     return {"status": "stored", "index": stored.index, **({"evicted": stored.evicted} if stored.evicted else {})}
 
 
 def _resolve(
-    call: Call, promise_id: str, payload: Any, error: str | None, token: int | None, wait_s: float, inputs: list[str] | None, ttl_s: float | None
+    call: Call,
+    promise_id: str,
+    payload: Any,
+    error: str | None,
+    token: int | None,
+    wait_s: float,
+    inputs: list[str] | None,
+    ttl_s: float | None,
+    request_id: str | None,
 ) -> dict[str, Any] | Steps[dict[str, Any]]:
     session = call.session
     if payload is not None and error is not None:
         raise Refused("a promise is resolved with a payload or rejected with an error, not both", code="bad_arguments", hint="pass one of them")
     if payload is not None:
-        settled = session.fulfil(promise_id, payload, token=token, ttl_s=ttl_s, inputs=_rests(call, inputs))
+        settled = session.fulfil(promise_id, payload, token=token, ttl_s=ttl_s, inputs=rests_of(call, inputs), request_id=request_id)
         return {"status": "resolved", "promise_id": promise_id, "index": settled.index, **({"evicted": settled.evicted} if settled.evicted else {})}
     if error is not None:
-        session.reject(promise_id, error, token=token)
+        session.reject(promise_id, error, token=token, request_id=request_id)
         return {"status": "rejected", "promise_id": promise_id, "reason": error}
     if wait_s > 0:
         return _wait(call, promise_id, wait_s)
     known = session.promise(promise_id)
     result: dict[str, Any] = {"status": known.status, "promise_id": promise_id, "payload": call.shown(known.payload)}
+    if known.status == "resolved":
+        result |= stale_shape(session._because(promise_id))
     if known.status == "rejected":
         result["reason"] = known.reason
     if known.lease_left_s is not None:
@@ -243,7 +250,7 @@ def _wait(call: Call, key: str, timeout_s: float) -> Steps[dict[str, Any]]:
 
 def _waited(call: Call, outcome: Hit | Rejected | Pending | Miss, key: str) -> dict[str, Any]:
     if isinstance(outcome, Hit):
-        return {"status": "resolved", "promise_id": key, "payload": call.shown(outcome.value)}
+        return {"status": "resolved", "promise_id": key, "payload": call.shown(outcome.value), **stale_shape(outcome.because)}
     if isinstance(outcome, Rejected):
         return {"status": "rejected", "promise_id": key, "payload": None, "reason": outcome.reason}
     if isinstance(outcome, Pending):
@@ -265,17 +272,15 @@ def _drop(call: Call, keys: list[str] | None, prefix: str | None, dry_run: bool)
     return {"status": "dropped", "keys": call.session.drop(*(keys or []), prefix=prefix).keys}
 
 
-def _forget(
-    call: Call, keys: list[str] | None, prefix: str | None, actor: str | None, older_than_s: float | None, dry_run: bool, erase: bool
-) -> dict[str, Any]:
-    gone = call.session.forget(*(keys or []), prefix=prefix, actor=actor, older_than_s=older_than_s, dry_run=dry_run, erase=erase)
-    return {"status": "would_forget" if dry_run else "forgotten", "keys": gone.keys, **({"erased": True} if gone.erased else {})}
+def _forget(call: Call, keys: list[str] | None, dry_run: bool, **conditions: Any) -> dict[str, Any]:
+    gone = call.session.forget(*(keys or []), dry_run=dry_run, **conditions)
+    rows = {"rows": gone.rows} if gone.rows else {}
+    return {"status": "would_forget" if dry_run else "forgotten", "keys": gone.keys, **rows, **({"erased": True} if gone.erased else {})}
 
 
 def _keys(call: Call, prefix: str, limit: int, cursor: int) -> dict[str, Any]:
-    found = call.session.keys(prefix)
-    page = found[cursor : cursor + limit]
-    return {"keys": page, "total": len(found), **({"next_cursor": cursor + limit} if cursor + limit < len(found) else {})}
+    page, more = page_of(call.session.keys(prefix), limit, cursor)
+    return {"keys": page, **more}
 
 
 def _s(seconds: float | None) -> float | None:
@@ -413,7 +418,7 @@ ROWS = (
         is_empty=lambda result: not result["sessions"],
         store=True,
         summary="the sessions of this store",
-        result="sessions[]{session_id, seq, size_bytes, created_at, last_used_at, expires_at}, total, next_cursor?",
+        result="sessions[]{session_id, seq, size_bytes, created_at, last_used_at, expires_at, damaged?}, total, next_cursor?",
         slow=True,
     ),
     Operation(
@@ -466,7 +471,7 @@ ROWS = (
         params=(
             Param("after", "int", "only entries after this seq", 0),
             Param("limit", "int", "at most this many", 50),
-            Param("actor", "str", "only entries by this actor", None, cli="by"),
+            Param("actor", "str", "only entries by this actor, and by those under it", None, cli="by"),
         ),
         handler=_log,
         python="log",
@@ -494,6 +499,7 @@ ROWS = (
             _FRESH,
             Param("offset", "int", "next_offset of a long value", 0, told=False),
             Param("limit_bytes", "int", "longest part", limits.PEEK_PART_BYTES, cli_default=2**53, mcp=False),
+            msgspec.structs.replace(REQUEST_ID, doc="makes a retried claim safe"),
         ),
         handler=_peek,
         python="peek",
@@ -510,7 +516,7 @@ ROWS = (
         name="claim",
         access="write",
         doc="Own the work on a key unless it is done or in flight.",
-        params=(_KEY, _TOOL, _ARGUMENTS, _LEASE, _WAIT, _FRESH),
+        params=(_KEY, _TOOL, _ARGUMENTS, _LEASE, _WAIT, _FRESH, REQUEST_ID),
         handler=_claim,
         python="claim",
         cli=("claim",),
@@ -531,7 +537,7 @@ ROWS = (
             _TTL,
             msgspec.structs.replace(_TOKEN, mcp=False),
             _INPUTS,
-            Param("request_id", "str", "makes a retry safe", None, mcp=False),
+            REQUEST_ID,
         ),
         handler=_set,
         python="set",
@@ -555,6 +561,7 @@ ROWS = (
             Param("wait_s", "seconds", "wait until it is settled", 0, cli="wait", told=False),
             msgspec.structs.replace(_INPUTS, mcp=False),
             Param("ttl_s", "seconds", "forget the result after", None, cli="ttl", mcp=False),
+            REQUEST_ID,
         ),
         handler=_resolve,
         python="fulfil, reject, promise, wait",
@@ -564,7 +571,7 @@ ROWS = (
         text=_told_resolve,
         is_empty=lambda result: result["status"] in ("pending", "unknown"),
         summary="settle a claim with a result or an --error",
-        result='status "resolved"|"pending"|"rejected"|"unknown", promise_id, payload?, reason?, index?',
+        result='status "resolved"|"pending"|"rejected"|"unknown", promise_id, payload?, reason?, index?, stale?:true, because[]?',
         writes=lambda arguments: arguments.get("payload") is not None or arguments.get("error") is not None,
     ),
     Operation(
@@ -621,10 +628,13 @@ ROWS = (
     Operation(
         name="forget",
         access="write",
-        doc="Remove what must not be remembered: by key, prefix, actor or age. erase also rewrites the history. Not undoable.",
+        doc="Remove what must not be remembered: keys, rows, by actor or age. erase also rewrites the history. Not undoable.",
         params=(
-            Param("keys", "strings", "these keys", None, positional=True),
+            Param("keys", "strings", "these keys or row ids", None, positional=True),
             Param("prefix", "str", "keys that start so", None),
+            Param("kind", "str", "rows of this kind", None, mcp=False),
+            Param("where", "strings", "rows of which this holds: status=done, prio>=3", None, repeat=True, mcp=False),
+            Param("group", "str", "rows of this conversation", None, mcp=False),
             Param("actor", "str", "written by", None, cli="by"),
             Param("older_than_s", "seconds", "stored longer ago than", None, cli="older-than"),
             Param("dry_run", "bool", "only say what would go", True, cli_default=False),
@@ -635,10 +645,10 @@ ROWS = (
         toolsets="S",
         mcp="forget",
         cli=("forget",),
-        text=lambda result: "\n".join(f"{result['status'].replace('_', ' ')} {key}" for key in result["keys"]),
-        is_empty=lambda result: not result["keys"],
+        text=lambda result: "\n".join(f"{result['status'].replace('_', ' ')} {name}" for name in (*result["keys"], *result.get("rows", ()))),
+        is_empty=lambda result: not result["keys"] and "rows" not in result,
         destructive=True,
-        result='status "forgotten"|"would_forget", keys[], erased?',
+        result='status "forgotten"|"would_forget", keys[], rows[]?, erased?',
     ),
     Operation(
         name="keys",

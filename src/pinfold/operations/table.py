@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import GeneratorType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from pinfold import caller
 from pinfold.call_key import call_key
 from pinfold.errors import Refused
 from pinfold.memory import Memory
@@ -21,6 +22,7 @@ from pinfold.session import Session
 from pinfold.steps import drive, drive_async, no_work
 
 REQUIRED: Any = object()
+Row = TypeVar("Row")
 
 JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "seconds": "number", "object": "object", "strings": "array", "any": None}
 
@@ -60,10 +62,17 @@ class Param(msgspec.Struct, frozen=True):
         if self.kind == "strings":
             schema["items"] = {"type": "string"}
         if self.default is not REQUIRED and self.default:
-            schema["default"] = self.default
+            whole = isinstance(self.default, float) and self.default.is_integer()
+            schema["default"] = int(self.default) if whole else self.default  # the shorter way to write it: every turn pays for it
         if self.doc and self.told:
             schema["description"] = self.doc
         return schema
+
+
+WAITS = ("wait_s", "timeout_s")
+"""Arguments that say how long a call may wait for others."""
+REQUEST_ID = Param("request_id", "str", "makes a retry safe", None, mcp=False)
+"""Asked again under the same id, a row that has it answers as it did the first time and does nothing twice."""
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -137,7 +146,11 @@ class Call:
 
     as_shown: how values stand in the result; JSON by default, a door that prints bytes takes them as they are.
     roots: the folders whose files this caller may name; None for every file. actor: who writes, where not the store's own.
+    progress: told (done, total) by something long; None: nobody looks. tell: shown a result of one that goes on; a door where
+    somebody reads along sets it.
     """
+
+    tell: Callable[[Any], None] | None = None
 
     def __init__(
         self,
@@ -148,8 +161,10 @@ class Call:
         as_shown: Callable[[Any], Any] | None = None,
         roots: Sequence[str] | None = None,
         actor: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.memory = memory
+        self.progress = progress
         self._actor = actor
         self.roots = roots
         self.shown = as_shown or shown
@@ -158,11 +173,19 @@ class Call:
         self._session: Session | None = None
 
     def file(self, path: str) -> str:
-        """Return path where this caller may read and write it. Raises Refused `outside_roots`."""
-        if self.roots is not None:
+        """Return path where this caller may read and write it. Raises Refused `outside_roots`, `bad_path`; Elsewhere in a server.
+
+        To be asked before anything is done: whose file it is, opens it, with the rights and the umask it has.
+        """
+        if caller.current() is not None:
+            raise caller.Elsewhere
+        try:
             real = os.path.realpath(path)
-            if not any(os.path.commonpath([real, os.path.realpath(root)]) == os.path.realpath(root) for root in self.roots if root):
-                raise Refused(f"{path} is in no folder this server may use", code="outside_roots", hint="its operator names them in $PINFOLD_FILES")
+        except ValueError as error:  # a NUL, or half of a surrogate pair
+            raise Refused(f"{path[:100]!r} is no path", code="bad_path", hint="name a file") from error
+        roots = None if self.roots is None else [os.path.realpath(root) for root in self.roots if root]
+        if roots is not None and not any(os.path.commonpath([real, root]) == root for root in roots):
+            raise Refused(f"{path} is in no folder this server may use", code="outside_roots", hint="its operator names them in $PINFOLD_FILES")
         return path
 
     @property
@@ -225,11 +248,16 @@ def start(operation: Operation, call: Call, arguments: dict[str, Any]) -> Any:
                 value = [value]
             _check_kind(operation, param, value)
         filled[name] = value
-    if os.environ.get("PINFOLD_SECRETS") and operation.changes(arguments):
-        from pinfold.scan import scanner_of_environment
+    return operation.handler(call, **(looked_through(filled) if operation.changes(arguments) else filled))
 
-        filled = scanner_of_environment().checked(filled)
-    return operation.handler(call, **filled)
+
+def looked_through(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return what is about to be written, with a mark for each secret where $PINFOLD_SECRETS asks for it. Raises Refused `secret_found`."""
+    if not caller.environ().get("PINFOLD_SECRETS"):
+        return arguments
+    from pinfold.scan import scanner_of_environment
+
+    return scanner_of_environment().checked(arguments)
 
 
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -244,17 +272,57 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
+NUMBER_MAX = 2**63 - 1
+"""Beyond it a number is no count, size or time, and much that works with numbers fails; NaN is not within it either."""
+
+
 def _check_kind(operation: Operation, param: Param, value: Any) -> None:
     fits = isinstance(value, _KINDS[param.kind]) and (param.kind in ("bool", "any") or not isinstance(value, bool))
     if fits and param.kind == "strings":
         fits = all(isinstance(item, str) for item in value)
+    if fits and isinstance(value, (int, float)) and param.kind in ("int", "float", "seconds") and not -NUMBER_MAX <= value <= NUMBER_MAX:
+        raise Refused(f"{operation.name}: {param.name} is out of range", code="bad_arguments", hint=param.doc or "a finite number of at most 63 bits")
     if not fits:
         wanted = "a number of seconds" if param.kind == "seconds" else _an(JSON_TYPES[param.kind] or "JSON value")
-        raise Refused(f"{operation.name}: {param.name} must be {wanted}, not {type(value).__name__}", code="bad_arguments", hint=param.doc)
+        raise Refused(
+            f"{operation.name}: {param.name} must be {wanted}, not {type(value).__name__}",
+            code="bad_arguments",
+            hint=param.doc or f"pass {param.name} as {wanted}",
+        )
 
 
 def _an(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+PAGE = (
+    Param("limit", "int", "at most this many", 100, cli_default=1_000_000_000, told=False),
+    Param("cursor", "int", "next_cursor of the page before", 0, told=False),
+)
+"""The arguments of a row that lists: a page at a time for a model, everything on the command line."""
+
+
+def page_of(found: Sequence[Row], limit: int, cursor: int) -> tuple[Sequence[Row], dict[str, int]]:
+    """Return (a page of what was found, what a result says of it: total, and next_cursor where there is more). Raises Refused `bad_arguments`."""
+    if limit < 0 or cursor < 0:
+        raise Refused(f"limit={limit}, cursor={cursor}", code="bad_arguments", hint="0 or more; a cursor is the next_cursor of the page before")
+    end = cursor + limit
+    return found[cursor:end], {"total": len(found), **({"next_cursor": end} if cursor < end < len(found) else {})}
+
+
+def page_note(result: Mapping[str, Any], shown: int) -> list[str]:
+    """Return the line that says in words how to go on; none where nothing is left."""
+    return [f"# pinfold: {shown}/{result['total']} cursor={result['next_cursor']}"] if "next_cursor" in result else []
+
+
+def rests_of(call: Call, inputs: list[str] | None) -> list[str] | None:
+    """Return the inputs a caller declared, None for none. Raises Refused for what it may not look at."""
+    if not inputs:
+        return None
+    from pinfold.operations.inputs import check_inputs
+
+    check_inputs(call, inputs)
+    return inputs
 
 
 def key_of(key: str | None, tool: str | None, arguments: dict[str, Any] | None) -> str:
@@ -271,6 +339,11 @@ def shown(value: Any) -> Any:
 
         return {"base64": b2a_base64(value, newline=False).decode()}
     return value
+
+
+def stale_shape(because: Sequence[str] | None) -> dict[str, Any]:
+    """Return what a result says of a value or row that can no longer be trusted; nothing of one that holds."""
+    return {"stale": True, "because": list(because)} if because else {}
 
 
 def part_of(value: Any, offset: int, limit_bytes: int | None, shown: Callable[[Any], Any] = shown) -> dict[str, Any]:

@@ -13,7 +13,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
+
+from pinfold.recall.english import known_stem
 
 ANALYSER_VERSION = 1
 GRAM_CHARS = 4
@@ -37,13 +40,30 @@ MARKS = (
 EMOJI = "\u2190-\u21ff\u2300-\u23ff\u25a0-\u27bf\u2b00-\u2bff\U0001f000-\U0001f3fa\U0001f400-\U0001faff"
 _LETTER = rf"(?:[^\W_{UNSPACED}]|[{MARKS}])"
 _JOIN = "_'’.\\-"
-_TOKEN = re.compile(rf"[{UNSPACED}]+|{_LETTER}+(?:[{_JOIN}]+{_LETTER}+)*|[{EMOJI}]")
-_UNSPACED_CHAR = re.compile(rf"[{UNSPACED}]")
-_EMOJI_CHAR = re.compile(rf"[{EMOJI}]")
+_ASCII_TOKEN = re.compile(r"[A-Za-z0-9]+(?:[_'.\-]+[A-Za-z0-9]+)*")
+"""What `any_token` finds in ASCII, three times as fast."""
 _SPLIT = re.compile(rf"[{_JOIN}]+")
 _DOTTED = re.compile(r"['’.\-]+")
 _INNER = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_]+")
 _PLAIN = re.compile(r"\w+")
+
+
+# Made when the first text needs them: the large sets take as long to compile as numpy to load.
+@lru_cache(maxsize=1)
+def any_token() -> re.Pattern[str]:
+    """Return the pattern of a token in any text: a run of an unspaced script, a word with marks inside, or an emoji."""
+    return re.compile(rf"[{UNSPACED}]+|{_LETTER}+(?:[{_JOIN}]+{_LETTER}+)*|[{EMOJI}]")
+
+
+@lru_cache(maxsize=1)
+def _unspaced_char() -> re.Pattern[str]:
+    return re.compile(rf"[{UNSPACED}]")
+
+
+@lru_cache(maxsize=1)
+def _emoji_char() -> re.Pattern[str]:
+    return re.compile(rf"[{EMOJI}]")
+
 
 # --- words that say nothing ---------------------------------------------------------------------------------------
 _ARTICLES = "a an the this that these those there here"
@@ -113,7 +133,7 @@ def stem(word: str) -> str:
     from one word would stem a query otherwise than the text it looks for.
     """
     if word.isascii():
-        return _stem_in("english", word)
+        return word if word.isdecimal() else known_stem(word) or _stem_in("english", word)
     first = word[0]
     for low, high, language in _STEMMED_SCRIPTS:
         if low <= first <= high:
@@ -140,13 +160,14 @@ def _grams_of(folded: str) -> tuple[str, ...]:
     return tuple(marked[i : i + GRAM_CHARS] for i in range(max(1, len(marked) - GRAM_CHARS + 1)))
 
 
-def _analyse_token(token: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def analyse_token(token: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return (word terms, grams) of one token as the token pattern found it."""
-    if _UNSPACED_CHAR.match(token):
-        terms = _unspaced(token)
-        return terms, terms
-    if _EMOJI_CHAR.match(token):
-        return (token,), (token,)
+    if not token.isascii():
+        if _unspaced_char().match(token):
+            terms = _unspaced(token)
+            return terms, terms
+        if _emoji_char().match(token):
+            return (token,), (token,)
     token = token[:TOKEN_CHARS]
     words: list[str] = []
     parts = _SPLIT.split(token)
@@ -168,15 +189,20 @@ def _analyse_token(token: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(words), () if whole in STOP_WORDS else _grams_of(whole)
 
 
+def tokens_of(text: str) -> list[str]:
+    """Return the tokens of a text, NFKC-normalised here: what `analyse_token` takes apart."""
+    return _ASCII_TOKEN.findall(text) if text.isascii() else any_token().findall(normalise(text))
+
+
 def analyse(text: str) -> Analysed:
     """Return the word terms and grams of a text, NFKC-normalised here. O(len(text)); empty lists where nothing counts."""
     words: list[str] = []
     grams: list[str] = []
     cache = _tokens
-    for token in _TOKEN.findall(normalise(text)):
+    for token in tokens_of(text):
         known = cache.get(token)
         if known is None:
-            known = _analyse_token(token)
+            known = analyse_token(token)
             if len(token) <= TOKEN_CHARS:
                 if len(cache) >= TOKENS_CACHED:
                     cache.clear()  # rare, and cheaper than the order of use
@@ -206,7 +232,9 @@ def unspaced_share(text: str) -> float:
 
     Digits and marks do not count: a date amid ideographs makes a text no less Chinese.
     """
+    if text.isascii():
+        return 0.0
     normal = normalise(text)
-    unspaced = len(_UNSPACED_CHAR.findall(normal))
-    others = sum(map(str.isalpha, _UNSPACED_CHAR.sub("", normal)))
+    unspaced = len(_unspaced_char().findall(normal))
+    others = sum(map(str.isalpha, _unspaced_char().sub("", normal)))
     return unspaced / (unspaced + others) if unspaced else 0.0

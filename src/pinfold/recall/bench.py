@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,21 +79,26 @@ def _ready(corpus: dict[str, Any], embedder: Embedder | None) -> tuple[RecallInd
     return index, {d.id: indexed_text(d) for d in documents}, time.perf_counter() - begin
 
 
-def bench_recall(paths: Sequence[str | Path], level: int | str | Embedder = 1) -> list[SetReport]:
+def bench_recall(paths: Sequence[str | Path], level: int | str | Embedder = 1, told: Callable[[int, int], None] | None = None) -> list[SetReport]:
     """Return a report for each set, in the order met. level: 0, 1, 2, or any embedder `open_embedder` knows.
 
-    Duplicates are not collapsed here: the sets count every turn.
+    Duplicates are not collapsed here: the sets count every turn. told: called with (questions asked, questions read so far).
     """
     if isinstance(level, int) and not 0 <= level < len(LEVELS):
         raise ConfigurationError(f"there is no level {level}", code="embedder_unknown", hint="0, 1 or 2")
     embedder = open_embedder(LEVELS[level] if isinstance(level, int) else level)
     sums: dict[str, list[float]] = {}
+    asked = known = 0
     for path in paths:
         for corpus in read_corpora(Path(path)):
             index, texts, build_s = _ready(corpus, embedder)
             total = sums.setdefault(str(corpus["set"]), [0.0] * 10)
             total[9] += build_s
+            known += len(corpus["queries"])
             for query in corpus["queries"]:
+                asked += 1
+                if told is not None:
+                    told(asked, known)
                 relevant = set(query["relevant"])
                 if not relevant:
                     continue

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,7 +23,8 @@ from pinfold.errors import PinfoldError, Unavailable
 from pinfold.recall.analyse import ANALYSER_VERSION
 from pinfold.recall.document import ROLES, Answer, Document, date_in_words
 from pinfold.recall.embed import Embedder, open_embedder
-from pinfold.recall.index import EVERYTHING, Filter, RecallIndex, open_index
+from pinfold.recall.index import RecallIndex, open_index
+from pinfold.recall.parts import EVERYTHING, Filter
 from pinfold.recall.rank import EDGES_PER_NODE
 from pinfold.recall.static import StaticEmbedder
 from pinfold.recall.vectors import top_slots
@@ -30,6 +32,7 @@ from pinfold.recall.walk import steps
 from pinfold.state.graph import Graph, Law, Node
 from pinfold.state.inputs import SUPERSEDED_BY
 from pinfold.state.memory_rows import INTERNAL, META, decayed, event_ms, is_kept, metadata_of
+from pinfold.state.resting import VALID_FROM, VALID_UNTIL, validity_of
 
 if TYPE_CHECKING:
     from pinfold.engine import Engine, Replica
@@ -46,41 +49,79 @@ _SEQ_BYTES = 8
 # --- rows as documents --------------------------------------------------------------------------------------------
 
 
+class _Shape(msgspec.Struct, frozen=True):
+    """Where the rows of one set of fields have what recall asks for; -1: nowhere. Most rows of a session share a few shapes."""
+
+    spoken: bool
+    by: int
+    group: int
+    label: int
+    at: int
+    meta: bool
+    dated: bool
+    bounded: bool
+    kept: bool
+    said: tuple[int, ...]
+    """What is indexed, content first, but for `at`: that is said too where it is no time and nothing was spoken."""
+
+
+@lru_cache(maxsize=1024)
+def _shape(keys: tuple[str, ...]) -> _Shape:
+    place = {key: number for number, key in enumerate(keys)}
+    spoken = "content" in place and ("by" in place or "group" in place)
+    left_out = {*INTERNAL, "label", META, "at", *(_SPOKEN if spoken else ())}
+    said = [number for key, number in place.items() if key not in left_out]
+    said.sort(key=lambda number: keys[number] != "content")
+    find = place.get
+    return _Shape(
+        spoken,
+        find("by", -1) if spoken else -1,
+        find("group", -1) if spoken else -1,
+        find("label", -1),
+        find("at", -1),
+        META in place,
+        "at" in place or VALID_FROM in place,
+        VALID_FROM in place or VALID_UNTIL in place,
+        "pinned" in place or "recycle" in place,
+        tuple(said),
+    )
+
+
 def document_of(row: Node | Law) -> Document:
     """Return what recall knows of a row.
 
     Indexed are all field values but those of INTERNAL fields. What was said in a conversation (content, with by or group)
     has a speaker, a place in its group and a date; elsewhere by and group are fields like others.
     """
-    fields = dict(zip(row.keys, row.values, strict=True))
-    kind = row.kind if isinstance(row, Node) else "LAW"
-    spoken = "content" in fields and ("by" in fields or "group" in fields)
-    by = fields.get("by", "") if spoken else ""
-    at_ms = event_ms(row)
-    label = fields.get("label") or None
-    left_out = _SPOKEN if spoken else ("at",) if at_ms is not None else ()
-    said = [value for key, value in fields.items() if key not in INTERNAL and key not in left_out and key not in ("label", META)]
-    if "content" in fields and len(said) > 1:
-        said.remove(fields["content"])
-        said.insert(0, fields["content"])
-    if META in fields:
+    shape, values = _shape(row.keys), row.values
+    said = [values[number] for number in shape.said]
+    at_ms = event_ms(row) if shape.dated else None
+    date = "" if at_ms is None else date_in_words(at_ms)
+    if at_ms is None and shape.at >= 0:
+        if shape.spoken:
+            date = values[shape.at]
+        else:
+            said.append(values[shape.at])
+    if shape.meta:
         said.extend(value if isinstance(value, str) else msgspec.json.encode(value).decode() for value in _meta_values(row))
+    by = values[shape.by] if shape.by >= 0 else ""
+    label = values[shape.label] if shape.label >= 0 else None
     role = by if by in ROLES else None
     if label and by and not role:
         said.append(by)  # a label stands where the speaker would
-    date = date_in_words(at_ms) if at_ms is not None else fields.get("at", "") if spoken else ""
     return Document(
         row.id,
         "\n".join(said),
-        kind,
-        group=fields.get("group") if spoken else None,
+        row.kind if isinstance(row, Node) else "LAW",
+        group=values[shape.group] if shape.group >= 0 else None,
         speaker=None if role else by or None,
         role=role,
         date=date or None,
-        name=label,
+        name=label or None,
         at_ms=row.mark[1] if at_ms is None else at_ms,
         actor=row.mark[2],
-        pinned=is_kept(row),
+        pinned=shape.kept and is_kept(row),
+        held=validity_of(row) if shape.bounded else None,
     )
 
 
@@ -111,10 +152,16 @@ class Edges:
 
 
 class Recall:
-    """The index of one replica, made at the first search. Threads may share it."""
+    """The index of one replica, made at the first search. Threads may share it.
 
-    def __init__(self, replica: Replica, embedder: Embedder | None) -> None:
+    superseded: of the rows that others took the place of. They have an index of their own, so that what is no longer so
+    bears on no score of what is; it is made when somebody first asks for them, and not cached.
+    """
+
+    def __init__(self, replica: Replica, embedder: Embedder | None, superseded: bool = False) -> None:
         self._replica = replica
+        self._superseded = superseded
+        self._older: Recall | None = None
         self._embedder = embedder
         self._lock = threading.RLock()
         self._saving = threading.Lock()
@@ -130,6 +177,15 @@ class Recall:
         for fact in facts:
             if fact["f"].startswith(("node.", "law.")):
                 changed[fact["id"]] = None
+        if self._older is not None:
+            self._older.note(facts)
+
+    def older(self) -> Recall:
+        """Return the index of the superseded rows."""
+        with self._replica.lock:
+            if self._older is None:
+                self._older = Recall(self._replica, self._embedder, superseded=True)
+            return self._older
 
     @property
     def waiting(self) -> int:
@@ -154,15 +210,19 @@ class Recall:
         found: list[tuple[int, Document]] = []
         for begin in range(0, len(ids), COPIED_AT_ONCE):
             with replica.lock:
-                found += [(row.born, document_of(row)) for id in ids[begin : begin + COPIED_AT_ONCE] if (row := _live(graph, id, now_ms)) is not None]
+                found += [(row.born, document_of(row)) for id in ids[begin : begin + COPIED_AT_ONCE] if (row := self._live(graph, id, now_ms)) is not None]
         found.sort(key=lambda pair: pair[0])
         try:
-            cached = replica.journal.get_derived(replica.id, self.name)
+            cached = None if self._superseded else replica.journal.get_derived(replica.id, self.name)
         except PinfoldError:
             cached = None
         self._index = open_index((document for _, document in found), self._embedder, None if cached is None else cached[_SEQ_BYTES:])
         self._tails = {document.group: born for born, document in found if document.group is not None}
         self._unsaved = self._index.unindexed
+
+    def _live(self, graph: Graph, id: str, now_ms: int) -> Node | Law | None:
+        row = graph.nodes.get(id) or graph.laws.get(id)
+        return None if row is None or (SUPERSEDED_BY in row.keys) != self._superseded or graph.is_hidden(row, now_ms) else row
 
     def _catch_up(self, now_ms: int) -> None:
         replica, index = self._replica, self._index
@@ -172,20 +232,21 @@ class Recall:
             if not self._changed and not (graph.due and graph.due[0][0] <= now_ms):
                 return
             changed, self._changed = self._changed, {}
-            rows = [(row.born, document_of(row)) for id in changed if (row := _live(graph, id, now_ms)) is not None]
+            rows = [(row.born, document_of(row)) for id in changed if (row := self._live(graph, id, now_ms)) is not None]
             over = graph.expired(now_ms, len(graph.due)) if graph.due and graph.due[0][0] <= now_ms else []
         alive = {document.id for _, document in rows}
         gone = [id for id in (*changed, *over) if id not in alive and id in index]
         for id in gone:
             index.delete(id)
         out_of_order: dict[str, None] = {}
-        for born, document in sorted(rows, key=lambda pair: pair[0]):
+        rows.sort(key=lambda pair: pair[0])
+        for born, document in rows:
             old, group = index.get(document.id), document.group
             if group is not None and (old is None or old.group != group):
                 if born < self._tails.get(group, -1):
                     out_of_order[group] = None
                 self._tails[group] = max(born, self._tails.get(group, -1))
-            index.put(document)
+        index.put_many([document for _, document in rows])
         for group in out_of_order:
             self._regroup(group)
         self._unsaved += len(rows) + len(gone)
@@ -200,8 +261,7 @@ class Recall:
         members = [d for id in sorted(born, key=lambda id: born[id]) if (d := index.get(id)) is not None]
         for document in members:
             index.delete(document.id)
-        for document in members:
-            index.put(document)
+        index.put_many(members)
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
@@ -247,7 +307,7 @@ class Recall:
                 text = f"{label}\n{content}"
                 found = dict.fromkeys(same.get(content, ()), 1.0)
                 if inline and index.vectors is not None and self._embedder is not None:
-                    cosines = index.vectors.cosines(self._embedder.embed([text])[0], len(index.ids))
+                    cosines = index.vectors.cosines(index.vectors.asked(self._embedder.embed([text])[0]), len(index.ids))
                     near = [(index.ids[slot], float(cosines[slot])) for slot in top_slots(cosines, limit + len(found), index.ids, least - 1e-9)]
                 else:
                     hits = [hit.id for hit in index.search(text, limit, collapse=False).hits]
@@ -279,23 +339,25 @@ class Recall:
         with self._lock:
             total = self.ready(now_ms).waiting
         told(0, total)
-        while done < total:
-            with self._lock:
-                index = self.ready(now_ms)
-                left = index.waiting
-                if not left:
-                    break
-                done += left - index.embed_pending(batch)
-                self._unsaved += left - index.waiting
-            told(min(done, total), total)
-            if self._unsaved >= 8 * batch:
-                self.save()
-        self.save()
+        try:
+            while done < total:
+                with self._lock:
+                    index = self.ready(now_ms)
+                    left = index.waiting
+                    if not left:
+                        break
+                    done += left - index.embed_pending(batch)
+                    self._unsaved += left - index.waiting
+                told(min(done, total), total)
+                if self._unsaved >= 8 * batch:
+                    self.save()
+        finally:
+            self.save()  # whoever stopped it keeps what was made
         return done
 
     def _is_due(self, share: int) -> bool:
-        if self._replica.journal.url == "memory://":
-            return False  # a copy in the same RAM gains nothing
+        if self._superseded or self._replica.journal.url == "memory://":
+            return False  # few rows; a copy in the same RAM gains nothing
         return self._index is not None and self._unsaved >= max(SAVE_CHANGED_MIN, len(self._index) // share)
 
     def _save_if_due(self) -> None:
@@ -322,11 +384,6 @@ class Recall:
             except PinfoldError:
                 with self._lock:
                     self._unsaved += unsaved
-
-
-def _live(graph: Graph, id: str, now_ms: int) -> Node | Law | None:
-    row = graph.nodes.get(id) or graph.laws.get(id)
-    return None if row is None or SUPERSEDED_BY in row.keys or graph.is_hidden(row, now_ms) else row
 
 
 def _digest(text: str) -> str:

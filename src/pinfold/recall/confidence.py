@@ -17,8 +17,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 from pinfold.recall.analyse import unspaced_share
+from pinfold.recall.english import rarity
 from pinfold.recall.lexical import LexicalIndex, idf_of
-from pinfold.recall.static import rarity
 
 GRAM_WEIGHT = 1.7
 RARITY_POWER = 3
@@ -45,16 +45,16 @@ class Judge:
     def __init__(self, index: LexicalIndex, words: Sequence[str], grams: Sequence[str]) -> None:
         self._index = index
         lane = index.word_lane
-        self._weights: dict[str, float] = {}
+        self._weights: list[tuple[int, float]] = []  # by number of a term that occurs
         self._total = 0.0
         found = 0.0
-        for term in dict.fromkeys(words):
-            df = lane.df(term)
+        once = list(dict.fromkeys(words))
+        for term, df in zip(once, lane.frequencies(once).tolist(), strict=True):
             weight = idf_of(df, index.live) * rarity(term) ** RARITY_POWER
             self._total += weight
             if df:
                 found += weight
-                self._weights[term] = weight
+                self._weights.append((lane.numbers[term], weight))
         self.have = found / self._total if self._total > 0 else 0.0
         self._gram_norm = index.gram_norm_of(grams)
         self._bar = bar(index.live)
@@ -81,8 +81,8 @@ class Judge:
 
     def cover(self, slot: int) -> float:
         """Return cov of a slot, 0..1."""
-        lane = self._index.word_lane
-        held = math.fsum([w for term, w in self._weights.items() if lane.tf(term, slot)])
+        has = self._index.word_lane.has
+        held = math.fsum([weight for number, weight in self._weights if has(number, slot)])
         return held / self._total if self._total > 0 else 0.0
 
     def raw(self, slot: int, gram_lane: float) -> float:

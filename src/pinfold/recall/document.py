@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 import msgspec
 
@@ -11,7 +12,7 @@ ROLES = frozenset({"user", "assistant", "system", "tool"})
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
 
 
-class Document(msgspec.Struct, frozen=True):
+class Document(msgspec.Struct, frozen=True, gc=False):
     """One memory.
 
     id      unique, the tie-breaker of every order
@@ -23,6 +24,7 @@ class Document(msgspec.Struct, frozen=True):
     name    a label or title, indexed first; other texts that mention it lead here
     at_ms   event time or last write, Unix time, for since/until and decay; None: unknown, never decays
     pinned  never decays
+    held    [from, until) in Unix time where it says when it was so, None at an open end: since/until go by that
     """
 
     id: str
@@ -36,6 +38,7 @@ class Document(msgspec.Struct, frozen=True):
     at_ms: int | None = None
     actor: str | None = None
     pinned: bool = False
+    held: tuple[int | None, int | None] | None = None
 
 
 def indexed_text(document: Document) -> str:
@@ -54,8 +57,13 @@ def who_of(document: Document) -> str:
 
 def date_in_words(at_ms: int) -> str:
     """Return Unix milliseconds as "8 May, 2023" (UTC), or nothing for times a calendar does not have."""
+    return _day_in_words(at_ms // 86_400_000)
+
+
+@lru_cache(maxsize=1024)
+def _day_in_words(day: int) -> str:
     try:
-        moment = datetime.fromtimestamp(at_ms / 1000, tz=UTC)
+        moment = datetime.fromtimestamp(86_400 * day, tz=UTC)
     except (OverflowError, ValueError, OSError):
         return ""
     return f"{moment.day} {MONTHS[moment.month - 1]}, {moment.year}"

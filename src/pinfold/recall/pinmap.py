@@ -40,6 +40,8 @@ RIM_TOKENS = 16
 """Tokens of a short node with its edge: a budget shows no more rim nodes than it holds of these."""
 MISSES = 48
 """Rows in a row that did not fit before the rest is not tried."""
+PAGES_MAX = 1_000
+"""Each page is found by going through those before it."""
 _HUB = 1 / 24
 _RECENT = 0.4
 _CROSS = 0.3
@@ -76,7 +78,10 @@ class _Asked(msgspec.Struct, frozen=True):
     counter: str
 
     def digest(self) -> str:
-        return blake2b(msgspec.msgpack.encode(self), digest_size=3).hexdigest()
+        try:
+            return blake2b(msgspec.msgpack.encode(self), digest_size=3).hexdigest()
+        except UnicodeEncodeError as error:
+            raise Refused("a relation, kind or id with half of a surrogate pair is none", code="bad_argument", hint="valid Unicode") from error
 
 
 def etag_seq(etag: str) -> int | None:
@@ -108,14 +113,14 @@ def pin_map(
     """Return the pin map of the anchors.
 
     without: rows that are neither shown nor passed through unless they are anchors. notes: comment lines about rows, told
-    where their row is, at most a fifth of the budget.
+    where their row is, at most a fifth of the budget; None: no row here ever has one.
 
     anchors: ids of nodes, edges or laws. max_rows: nodes and edges at most. cursor: of the page before, on an unchanged graph.
     since, before: an etag, and graph and schema as of etag_seq(since); without them, or where they do not fit, the full map,
     its footer saying `full`. count, counter: what counts the tokens, and its name in the footer.
     Raises Refused: not_found (near), budget_too_small, stale_cursor, bad_argument.
     """
-    depth = check_reading(direction, depth)
+    depth = check_reading(direction, depth, max_rows)
     if budget_tokens < limits.BUDGET_TOKENS_MIN:
         hint = f"at least {limits.BUDGET_TOKENS_MIN}"
         raise Refused(f"budget_tokens={budget_tokens} holds no row", code="budget_too_small", hint=hint, budget_tokens=budget_tokens)
@@ -123,7 +128,7 @@ def pin_map(
         tuple(dict.fromkeys(anchors)),
         depth,
         budget_tokens,
-        limits.WALK_ROWS_MAX if max_rows is None else max(0, min(max_rows, limits.WALK_ROWS_MAX)),
+        limits.WALK_ROWS_MAX if max_rows is None else min(max_rows, limits.WALK_ROWS_MAX),
         None if relations is None else tuple(sorted(set(relations))),
         None if kinds is None else tuple(sorted(set(kinds))),
         direction,
@@ -131,7 +136,7 @@ def pin_map(
     )
     page = _page_of(cursor, asked, _seq(graph, schema))
     now = _Map(graph, schema, asked, now_ms, count, page, without)
-    now.take_notes(notes or {})
+    now.take_notes(notes)
     now.fill()
     if not since:
         return now.answer("")
@@ -149,7 +154,7 @@ def _page_of(cursor: str, asked: _Asked, seq: int) -> int:
     if not cursor:
         return 0
     parts = cursor.split(".")
-    if len(parts) != 3 or not parts[2].isdecimal() or len(parts[2]) > 6 or parts[1] != asked.digest():
+    if len(parts) != 3 or not (parts[2].isascii() and parts[2].isdecimal()) or len(parts[2]) > 6 or int(parts[2]) > PAGES_MAX or parts[1] != asked.digest():
         raise Refused("the cursor is not of this question", code="bad_argument", hint="ask with the arguments that gave the cursor")
     if parts[0] != str(seq):
         raise Refused("the graph changed since the cursor was given", code="stale_cursor", hint="begin again without a cursor")
@@ -181,6 +186,7 @@ class _Map:
         self.without = without
         self.notes: dict[str, str] = {}
         self.notes_left = 0
+        self.may_note = False
         self.graph = graph
         self.schema = schema
         self.asked = asked
@@ -205,7 +211,10 @@ class _Map:
     def shown_digest(self) -> str:
         return blake2b("\n".join([*self.laws, *self.nodes, *self.edges]).encode(), digest_size=3).hexdigest()
 
-    def take_notes(self, notes: Mapping[str, str]) -> None:
+    def take_notes(self, notes: Mapping[str, str] | None) -> None:
+        if notes is None:
+            return
+        self.may_note = True
         left = self.asked.budget_tokens * NOTE_SHARE
         for id, note in notes.items():
             left -= self._cost(note)
@@ -219,35 +228,51 @@ class _Map:
         told = [note for id, note in self.notes.items() if id in shown]
         return [*told, f"# stale: {self.notes_left} more"] if self.notes_left else told
 
-    # --- which rows there are -------------------------------------------------------------------------------------
-
     def fill(self) -> None:
-        asked = self.asked
-        # The footer and the section names are paid for first.
-        rows = [check_anchor(self.graph, id, self.now_ms) for id in asked.anchors]
-        items = self._ranked(rows)
-        shown = min(self.total_nodes, asked.budget_tokens), min(self.total_edges, asked.budget_tokens)
-        self.room = asked.budget_tokens - self.count(self._footer("full", shown, asked.budget_tokens, 99_999, True)) - 1.0
-        self.room -= sum(map(self._cost, self.notes.values())) + (self.count("# stale: 9999 more") if self.notes_left else 0)
+        """Fill the page asked for, as those before it were filled: what each showed is not shown again.
+
+        The bounds of the ranking double with the pages, so it is made anew a few times only.
+        """
+        rows = [check_anchor(self.graph, id, self.now_ms) for id in self.asked.anchors]
         done: set[str] = set()
+        scale = 0
         for page in range(self.page + 1):
             self.laws, self.nodes, self.edges, self.used, self.left_out = {}, {}, {}, 0.0, 0
+            if scale <= page:
+                scale = 1 << page.bit_length()
+                ahead = self._ranked(rows, scale)[::-1]
+            self.room = self._room(page)
+            self._fill_laws(rows, done)
             if page == 0:
-                self._fill_laws(rows)
                 self._fill_anchors(rows, done)
-            self._fill_items(items, done)
+            self._fill_items(ahead, done)
             done.update(self.laws, self.nodes, self.edges)
-        self.remaining = sum(1 for _, _, row, _ in items if row.id not in done)
+            if not (self.laws or self.nodes or self.edges):
+                break  # and so is every page behind it
+        left = (id for id, law in self.graph.laws.items() if not self.graph.is_hidden(law, self.now_ms) and id not in self.without)
+        self.remaining = any(row.id not in done for _, _, row, _ in ahead) or any(id not in done for id in left)
 
-    def _ranked(self, rows: list[Node | Edge | Law]) -> list[tuple[float, int, Node | Edge, Edge | None]]:
+    def _room(self, page: int) -> float:
+        """Return the tokens that rows of a page may take: the footer and the section names are paid for first."""
+        budget = self.asked.budget_tokens
+        shown = min(self.total_nodes, budget), min(self.total_edges, budget)
+        room = budget - self.count(self._footer("full", shown, budget, 99_999, page, True)) - 1.0
+        if page < self.page:
+            return room - (budget * NOTE_SHARE if self.may_note else 0)  # what was told there is not known: rather a row twice than never
+        return room - sum(map(self._cost, self.notes.values())) - (self.count("# stale: 9999 more") if self.notes_left else 0)
+
+    # --- which rows there are -------------------------------------------------------------------------------------
+
+    def _ranked(self, rows: list[Node | Edge | Law], scale: int) -> list[tuple[float, int, Node | Edge, Edge | None]]:
         """Return (cost, born, row, the edge that led to it) of what is in reach, cheapest first; anchors left out.
 
-        Breadth first, so a node is met on a shortest way. O(budget): the number of nodes met is bounded by it.
+        Breadth first, so a node is met on a shortest way. O(budget * scale): the number of nodes met is bounded by it.
         """
         graph, asked, now_ms, without = self.graph, self.asked, self.now_ms, self.without
         relations = None if asked.relations is None else frozenset(asked.relations)
         kinds = None if asked.kinds is None else frozenset(asked.kinds)
-        most = (64 + min(asked.budget_tokens // LEAST_LINE_TOKENS, asked.max_rows)) * (self.page + 1)
+        most = (64 + min(asked.budget_tokens // LEAST_LINE_TOKENS, asked.max_rows)) * scale
+        self.more = False
         newest = max(graph.seq, 1)
         cost: dict[str, float] = {}
         shown: dict[str, None] = {}
@@ -299,7 +324,7 @@ class _Map:
                 break
         # Edges between nodes on the rim: nobody went along them, but both their ends may be shown.
         # Only for as many rim nodes as could be shown.
-        rim = max(16, asked.budget_tokens // RIM_TOKENS) * (self.page + 1)
+        rim = max(16, asked.budget_tokens // RIM_TOKENS) * scale
         self.more_edges = self.more or len(level) > rim
         for id in level[:rim]:
             if graph.degree(id) <= limits.WALK_FANOUT:
@@ -338,9 +363,9 @@ class _Map:
         where[id] = line
         return True
 
-    def _fill_laws(self, rows: list[Node | Edge | Law]) -> None:
+    def _fill_laws(self, rows: list[Node | Edge | Law], done: set[str]) -> None:
         asked_for = {row.id for row in rows if isinstance(row, Law)}
-        for id in sorted(self.graph.laws):
+        for id in sorted(self.graph.laws.keys() - done):
             law = self.graph.laws[id]
             if not self.graph.is_hidden(law, self.now_ms) and (id not in self.without or id in asked_for):
                 limit = self.room if id in asked_for else self.room * LAW_SHARE
@@ -378,14 +403,16 @@ class _Map:
                 high = kept - 1
         return best or (head if self.count(head) <= room else "")
 
-    def _fill_items(self, items: list[tuple[float, int, Node | Edge, Edge | None]], done: set[str]) -> None:
-        misses = 0
+    def _fill_items(self, ahead: list[tuple[float, int, Node | Edge, Edge | None]], done: set[str]) -> None:
+        """Take rows from the end of ahead, which is the next in rank, as long as there is room; what did not fit stays."""
         asked = self.asked
-        for _, _, row, led in items:
+        missed = []
+        misses = 0
+        while ahead and self.room - self.used >= LEAST_LINE_TOKENS and misses < MISSES and len(self.nodes) + len(self.edges) < asked.max_rows:
+            item = ahead.pop()
+            _, _, row, led = item
             if row.id in done:
                 continue
-            if self.room - self.used < LEAST_LINE_TOKENS or misses >= MISSES or len(self.nodes) + len(self.edges) >= asked.max_rows:
-                break
             if isinstance(row, Edge):
                 fits = self._add(self.edges, row.id, line_of(row), self.room)
             else:
@@ -397,25 +424,30 @@ class _Map:
                     del self.nodes[row.id]
                     self.used = before
                     fits = False
-            misses = 0 if fits else misses + 1
+            if fits:
+                misses = 0
+            else:
+                misses += 1
+                missed.append(item)
+        ahead.extend(reversed(missed))
 
     def _add_edge(self, edge: Edge) -> bool:
         return len(self.nodes) + len(self.edges) < self.asked.max_rows and self._add(self.edges, edge.id, line_of(edge), self.room)
 
     # --- what is said about it --------------------------------------------------------------------------------------
 
-    def _footer(self, word: str, shown: tuple[int, int], used: int, left_out: int, cursor: bool) -> str:
+    def _footer(self, word: str, shown: tuple[int, int], used: int, left_out: int, page: int, cursor: bool) -> str:
         plus = "+" if self.more else ""
         seq = _seq(self.graph, self.schema)
         digest = self.asked.digest()
         text = format_footer(
             seq=seq,
-            laws=(len(self.laws), len(self.graph.laws)) if self.page == 0 else None,
+            laws=(len(self.laws), len(self.graph.laws)) if page == 0 else None,
             tokens=(used, self.asked.budget_tokens),
             counter=self.asked.counter,
             omitted_tokens=0 if self.is_small else left_out,
             more={**({} if self.is_small else {"etag": f"{seq}.{digest}.{self.shown_digest()}"}), **({word: ""} if word else {})},
-            cursor=f"{seq}.{digest}.{self.page + 1}" if cursor and not self.is_small else "",
+            cursor=f"{seq}.{digest}.{page + 1}" if cursor and not self.is_small else "",
         )
         counts = f" nodes={shown[0]}/{self.total_nodes}{plus} edges={shown[1]}/{self.total_edges}{'+' if self.more_edges else ''} tokens="
         return text.replace(" tokens=", counts, 1)
@@ -425,13 +457,17 @@ class _Map:
         lines = [*lines, *self.told_notes()]
         total_laws = sum(1 for law in self.graph.laws.values() if not self.graph.is_hidden(law, self.now_ms))
         shown = (len(self.nodes), len(self.edges))
-        cursor = f"{_seq(self.graph, self.schema)}.{self.asked.digest()}.{self.page + 1}" if self.remaining and (self.nodes or self.edges) else ""
+        cursor = (
+            f"{_seq(self.graph, self.schema)}.{self.asked.digest()}.{self.page + 1}"
+            if self.remaining and self.page < PAGES_MAX and (self.laws or self.nodes or self.edges)
+            else ""
+        )
         used = sum(map(self._cost, lines))
-        footer = self._footer(word, shown, self.asked.budget_tokens, self.left_out, bool(cursor))
+        footer = self._footer(word, shown, self.asked.budget_tokens, self.left_out, self.page, bool(cursor))
         tokens = -int(-(used + self.count(footer)) // 1)
         if delta is not None and tokens > self.asked.budget_tokens:
             return self.answer("full")
-        footer = self._footer(word, shown, tokens, self.left_out, bool(cursor))
+        footer = self._footer(word, shown, tokens, self.left_out, self.page, bool(cursor))
         return PinMap(
             "\n".join([*lines, footer]),
             f"{_seq(self.graph, self.schema)}.{self.asked.digest()}.{self.shown_digest()}",

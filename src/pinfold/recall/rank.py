@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinfold.recall.analyse import FIRST_PERSON, STOP_WORDS, plain
-from pinfold.recall.lexical import K1, B, Floats, Gathered, idf_of
+from pinfold.recall.document import Document, indexed_text
+from pinfold.recall.lexical import K1, B, Floats, Gathered, idf
 from pinfold.recall.vectors import Names, top_slots
 
 Slots = NDArray[np.int32]
@@ -76,68 +77,80 @@ def centred(cosines: Floats, mean: float) -> Floats:
     return out
 
 
-def fuse(lanes: Sequence[tuple[float, Floats]]) -> Floats:
-    """Return the sum of the lanes, each scaled by its own maximum and weighted. Ranks alone would lose the margins."""
-    out: Floats | None = None
-    for weight, lane in lanes:
-        top = lane.max(initial=0.0)
-        if top > 0 and weight:
-            share = lane * (weight / top)
-            out = share if out is None else np.add(out, share, out=out)
-    return np.zeros_like(lanes[0][1]) if out is None else out
+def shares(lanes: Mapping[str, Floats], weights: Mapping[str, float]) -> dict[str, float]:
+    """Return what a lane's values are multiplied by: its weight / its maximum. A lane that is zero everywhere has no share."""
+    tops = {name: float(lane.max(initial=0.0)) for name, lane in lanes.items()}
+    return {name: weights[name] / top for name, top in tops.items() if top > 0 and weights[name]}
+
+
+def fuse(lanes: Mapping[str, Floats], shares: Mapping[str, float]) -> Floats:
+    """Return the sum of the lanes by their shares. Ranks alone would lose the margins."""
+    first, *others = lanes
+    out = lanes[first] * shares.get(first, 0.0)
+    for name in others:
+        if name in shares:
+            out += lanes[name] * shares[name]
+    return out
 
 
 # --- the conversation around a memory -----------------------------------------------------------------------------
-def asks(text: str, indexed_chars: int) -> bool:
+def asks(document: Document) -> bool:
     """Return whether a turn is a short question: what follows it is likely the answer."""
-    return indexed_chars < QUESTION_CHARS and _QUESTION.search(text.strip()) is not None
+    text = document.text
+    if "?" not in text and "？" not in text:
+        return False
+    return len(indexed_text(document)) < QUESTION_CHARS and _QUESTION.search(text.strip()) is not None
 
 
-def spread_neighbours(scores: Floats, before: Slots, after: Slots, asking: Mask, weight: float, carry: float) -> Floats:
-    """Return what each slot gains from two turns before and two after it in its group.
+def spread_neighbours(scores: Floats, before: Slots, after: Slots, asking: Mask, slots: NDArray[np.int64], weight: float, carry: float) -> Floats:
+    """Return what each of some slots gains from two turns before and two after it in its group.
 
-    before, after: the slot of the previous and next turn, -1 at the ends. Y_i = w (q S_(i-1) + S_(i+1)) + w^2 (S_(i-2) +
-    S_(i+2)), q = carry where turn i-1 asks, else 1.
+    before, after: by slot, the slot of the previous and next turn, -1 at the ends. These and scores and asking have one more
+    entry than there are slots, which answers for -1: -1, 0 and False. Y_i = w (q S_(i-1) + S_(i+1)) + w^2 (S_(i-2) + S_(i+2)),
+    q = carry where turn i-1 asks, else 1.
     """
-    padded = np.append(scores, 0.0)  # index -1 reads the zero
-    given = np.append(np.where(asking, scores * carry, scores), 0.0)
-    gain = given[before]
-    gain += padded[after]
+    b, a = before[slots], after[slots]
+    gain = scores[b]
+    gain[asking[b]] *= carry
+    gain += scores[a]
     gain *= weight
-    far = padded[np.append(before, -1)[before]]
-    far += padded[np.append(after, -1)[after]]
+    far = scores[before[b]]
+    far += scores[after[a]]
     far *= weight * weight
     gain += far
     return gain
 
 
 def group_scores(hit: Gathered, group_of: Slots, sizes: Floats) -> Floats:
-    """Return BM25 of each whole group, from the postings of its members: float64[groups].
+    """Return BM25 of each whole group, from the postings of its members: float64[groups + 1], the last 0, for no group.
 
     group_of: by slot, -1 for none. sizes: the terms in each group, 0 where there is no such group.
     """
     groups, live = len(sizes), int(np.count_nonzero(sizes))
+    out = np.zeros(groups + 1)
     if not live or not len(hit.slots):
-        return np.zeros(groups)
-    norm = K1 * (1.0 - B + B * sizes / sizes[sizes > 0].mean())
-    out = np.zeros(groups)
-    begin = 0
-    for length in hit.lengths.tolist():
-        where = group_of[hit.slots[begin : begin + length]]
-        inside = where >= 0
-        tf = np.bincount(where[inside], hit.tfs[begin : begin + length][inside], groups).astype(np.float64, copy=False)
-        begin += length
-        tf *= idf_of(int(np.count_nonzero(tf)), live) * (K1 + 1.0) / (tf + norm)
-        out += tf
+        return out
+    terms = len(hit.lengths)
+    # One table of terms and groups; its first column takes what is in no group.
+    at = np.repeat(np.arange(0, terms * (groups + 1), groups + 1), hit.lengths)
+    at += group_of[hit.slots]
+    at += 1
+    tf = np.bincount(at, hit.tfs, terms * (groups + 1)).reshape(terms, groups + 1)[:, 1:]
+    norm = K1 * (1.0 - B + B * sizes / (sizes.sum() / live))
+    weight = idf(np.count_nonzero(tf, axis=1), live) * (K1 + 1.0)
+    np.sum(weight[:, None] * tf / (tf + norm), axis=0, out=out[:-1])
     return out
 
 
-def group_prior(scores: Floats, per_group: Floats, group_of: Slots, weight: float) -> Floats:
-    """Return what each slot gains from its group: weight * max(scores) * group score / best group score."""
-    top = per_group.max(initial=0.0)
-    if top <= 0:
-        return np.zeros_like(scores)
-    return np.append(per_group * (weight * scores.max(initial=0.0) / top), 0.0)[group_of]
+def group_prior(best: float, per_group: Floats, group_of: Slots, weight: float) -> Floats:
+    """Return what each slot gains from its group: weight * best * group score / best group score.
+
+    best: the highest score so far. per_group: as `group_scores` gives it; group_of: of the slots asked about.
+    """
+    top = float(per_group.max(initial=0.0))
+    gain = per_group[group_of]
+    gain *= weight * best / top if top > 0 else 0.0
+    return gain
 
 
 def equaliser(direct: Floats, lifted: Floats, group_of: Slots, over: int) -> float:
@@ -148,15 +161,15 @@ def equaliser(direct: Floats, lifted: Floats, group_of: Slots, over: int) -> flo
     inside = group_of >= 0
     if inside.all() or not inside.any():
         return 1.0
-    values = np.where(inside, direct, 0.0)
+    values, gained = direct[inside], lifted[inside]
     over = min(over, len(values))
-    best = np.argpartition(values, len(values) - over)[len(values) - over :]
+    cut = np.partition(values, len(values) - over)[len(values) - over]
     # Equals at the cut could be any of them: take their mean gain, so that slot numbers do not matter.
-    cut = values[best].min()
-    above, level = values > cut, values == cut
-    base = values[above].sum() + cut * (over - above.sum())
-    gained = lifted[above].sum() + (lifted[level].mean() * (over - above.sum()) if cut > 0 else 0.0)
-    return float(gained / base) if base > 0 else 1.0
+    above, level = (values > cut).nonzero()[0], (values == cut).nonzero()[0]
+    left = over - len(above)
+    base = float(values[above].sum() + cut * left)
+    total = float(gained[above].sum()) + (float(gained[level].sum()) / len(level) * left if cut > 0 else 0.0)
+    return total / base if base > 0 else 1.0
 
 
 def wants_first_person(query: str) -> bool:

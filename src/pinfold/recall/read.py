@@ -27,13 +27,14 @@ Predicate = Callable[[AnyRow], bool]
 
 
 class Item(msgspec.Struct, frozen=True):
-    """A row as it reads: its line, and who wrote it last, when (Unix ms) and at which seq."""
+    """A row as it reads: its line, and who wrote it last, when (Unix ms) and at which seq. because: why it is stale, () where it holds."""
 
     id: str
     line: str
     seq: int
     at_ms: int
     actor: str | None
+    because: tuple[str, ...] = ()
 
 
 class Got(msgspec.Struct, frozen=True):
@@ -65,7 +66,7 @@ def get(graph: Graph, ids: Iterable[str], *, now_ms: int, schema: Schema | None 
         if row is not None:
             items.append(item_of(row, schema))
         else:
-            missing[id] = near_ids(id, lambda other: graph.live(other, now_ms) is not None) if len(missing) < 20 else []
+            missing[id] = near_ids(id, lambda other: graph.live(other, now_ms) is not None, kinds=graph.kinds) if len(missing) < 20 else []
     return Got(items, missing)
 
 
@@ -91,8 +92,10 @@ def find(
     active_only: without rows that are settled. without: ids left out. since, until: ISO times, see `is_within`.
     Raises Refused bad_where, bad_argument.
     """
-    if limit < 0 or (cursor and not (cursor.isascii() and cursor.isdecimal())):
-        raise Refused("limit is 0 or more, cursor is one a page gave", code="bad_argument")
+    if limit < 0:
+        raise Refused(f"limit={limit}", code="bad_argument", hint="a number of rows is 0 or more")
+    if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
+        raise Refused("the cursor is none that a page gave", code="bad_argument", hint="begin again without a cursor")
     matches = predicate(where)
     kinds = None if kind is None else (kind,) if isinstance(kind, str) else tuple(kind)
     relations = None if relation is None else (relation,) if isinstance(relation, str) else tuple(relation)
@@ -141,6 +144,8 @@ def predicate(where: str | Mapping[str, Any] | Sequence[str] | None) -> Predicat
         return _parsed(where)
     if isinstance(where, Mapping):
         return _all([_of_mapping(key, value) for key, value in where.items()])
+    if not isinstance(where, (list, tuple)) or not all(isinstance(part, str) for part in where):
+        raise Refused(f"where is a {type(where).__name__} of something else than filters", code="bad_where", hint='prio>=3, or {"prio": {"$gte": 3}}')
     return _all([_parsed(part) for part in where])
 
 
@@ -188,11 +193,15 @@ _OPERATORS = {"$eq": "=", "$ne": "!=", "$gt": ">", "$gte": ">=", "$lt": "<", "$l
 
 
 def _of_mapping(key: str, value: Any) -> Predicate:
+    if isinstance(value, (list, tuple)):
+        raise Refused(f"{key} is compared with a list", code="bad_where", hint="$in takes a list")
     if not isinstance(value, Mapping):
         return comparison(key, "=", _text(value), wild=False)
     tests: list[Predicate] = []
     for name, operand in value.items():
         if name == "$in":
+            if isinstance(operand, (str, bytes, Mapping)) or not isinstance(operand, Collection):
+                raise Refused(f"$in of {key} is no list", code="bad_where", hint='{"status": {"$in": ["open", "done"]}}')
             wanted = frozenset(_text(v) for v in operand)
             tests.append(lambda row, wanted=wanted: value_of(row, key) in wanted)  # type: ignore[misc]
         elif name in _OPERATORS:

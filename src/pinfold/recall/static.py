@@ -6,39 +6,19 @@ each piece by its idf in the store, so all drift is on the query's side. `tools/
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from importlib.resources import files
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pinfold.errors import Broken
+from pinfold.recall.english import read_data, vocabulary
 from pinfold.recall.vectors import Vector, unit
 from pinfold.recall.wordpiece import WordPiece
 
 TABLE_SHA256 = "ceb473c7d4f61c26fe49cec596d6e2912622f5269bba594bb8b26e36f85a0d18"
-VOCABULARY_SHA256 = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
-BACKGROUND_SHA256 = "98acef03bc08a140d20d9e62946c4cfce106a598345d7d0ae941c3d149b7389c"
-BACKGROUND_RANKS = 20_000
 _MAGIC = b"pinfold-static-1\n"
-
-
-def _read(name: str, sha256: str) -> bytes:
-    """Return a file of the package's data. Raises Broken where it is not the one this version was made with."""
-    data = files("pinfold.recall").joinpath("data", name).read_bytes()
-    if hashlib.sha256(data).hexdigest() != sha256:
-        raise Broken(f"the package's {name} is damaged: its SHA-256 differs", code="table_damaged", hint="reinstall pinfold", file=name)
-    return data
-
-
-@lru_cache(maxsize=1)
-def vocabulary() -> tuple[str, ...]:
-    """Return the 30,522 word pieces in id order."""
-    return tuple(_read("vocabulary.txt", VOCABULARY_SHA256).decode("utf-8").splitlines())
 
 
 @lru_cache(maxsize=1)
@@ -47,21 +27,8 @@ def wordpiece() -> WordPiece:
 
 
 @lru_cache(maxsize=1)
-def background_ranks() -> Mapping[str, int]:
-    """Return stem -> frequency rank in ordinary English, for the 20,000 commonest word pieces."""
-    lines = _read("background.txt", BACKGROUND_SHA256).decode("ascii").split("\n")
-    return {stem: rank for rank, stem in enumerate(lines) if stem}
-
-
-def rarity(term: str) -> float:
-    """Return 0..1: how rare a word term is in ordinary English; 1 for names, codes and other scripts."""
-    rank = background_ranks().get(term)
-    return 1.0 if rank is None else min(1.0, math.log(rank + 2) / math.log(BACKGROUND_RANKS))
-
-
-@lru_cache(maxsize=1)
 def _table() -> tuple[NDArray[np.int8], Vector]:
-    data = _read("static.bin", TABLE_SHA256)
+    data = read_data("static.bin", TABLE_SHA256)
     end = data.index(b"\n", len(_MAGIC))
     header = json.loads(data[len(_MAGIC) : end])
     rows, dim = header["rows"], header["dim"]
@@ -87,22 +54,28 @@ class StaticEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Vector:
         """Return float32[n, 256]: unit vectors, zero where a text has no known piece."""
-        return self.embed_pieces([self.pieces(text) for text in texts])
+        batches = [self.pieces(text) for text in texts]
+        return self.embed_pieces(np.array([piece for pieces in batches for piece in pieces], dtype=np.int64), [len(pieces) for pieces in batches])
 
-    def embed_pieces(self, batches: Sequence[Sequence[int]]) -> Vector:
-        out = np.zeros((len(batches), self.dim), dtype=np.float32)
+    def embed_pieces(self, pieces: NDArray[np.int64], counts: Sequence[int]) -> Vector:
+        """Return the vectors of texts whose pieces stand end to end; counts: how many each text has."""
+        out = np.zeros((len(counts), self.dim), dtype=np.float32)
         codes, scales = _table()
-        for number, pieces in enumerate(batches):
-            if pieces:
-                at = np.array(pieces)
-                out[number] = scales[at] @ codes[at].astype(np.float32)
+        begin = 0
+        for number, count in enumerate(counts):
+            at = pieces[begin : begin + count]
+            rows = codes[at].astype(np.float32)
+            rows *= scales[at, None]
+            rows.sum(axis=0, out=out[number])
+            begin += count
         return unit(out)
 
     def embed_query(self, text: str, weigh: Callable[[NDArray[np.int64]], NDArray[np.float64]]) -> Vector:
-        """Return float32[256] of a query, its pieces weighted by weigh(pieces); zero where nothing is known."""
+        """Return float32[256] of a query, its pieces weighted by weigh(pieces), of any length; zero where nothing is known."""
         pieces = self.pieces(text)
         if not pieces:
             return np.zeros(self.dim, dtype=np.float32)
         codes, scales = _table()
         at = np.array(pieces)
-        return unit((scales[at] * weigh(at).astype(np.float32)) @ codes[at].astype(np.float32))
+        vector: Vector = (scales[at] * weigh(at).astype(np.float32)) @ codes[at].astype(np.float32)
+        return vector

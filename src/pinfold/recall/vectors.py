@@ -8,8 +8,9 @@ store, which the ranker subtracts, is exact and O(dim) either way.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,10 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float32]
 Cosines = NDArray[np.float64]
 STORAGES = ("int8", "float16", "float32")
-BLOCK_ROWS = 2048
-SKETCH_ABOVE = 8_192
-SKETCH_KEPT_MIN, SKETCH_KEPT_MAX = 1_024, 4_096
+BLOCK_ROWS = 256
+"""Rows that are decoded at once: they stay in a cache."""
+SKETCH_ABOVE = 2_048
+SKETCH_KEPT_MIN = 1_024
 
 
 class Names(Protocol):
@@ -29,8 +31,8 @@ class Names(Protocol):
 
 
 def sketch_kept(rows: int) -> int:
-    """Return how many slots a sketch keeps: a tenth of the store, which costs .002 in recall@10, within bounds."""
-    return min(SKETCH_KEPT_MAX, max(SKETCH_KEPT_MIN, rows // 10))
+    """Return how many slots a sketch keeps: a tenth of the store, which has .97 of the true nearest and costs .002 in recall@10."""
+    return max(SKETCH_KEPT_MIN, rows // 10)
 
 
 def unit(vectors: NDArray[np.floating]) -> Vector:
@@ -49,6 +51,14 @@ def quantise(rows: Vector) -> tuple[NDArray[np.int8], Vector]:
     wide = codes.astype(np.float32)
     lengths = np.sqrt(np.einsum("ij,ij->i", wide, wide))
     return codes, np.where(lengths > 0, 1.0 / np.maximum(lengths, 1e-9), 0.0).astype(np.float32)
+
+
+class Asked(NamedTuple):
+    """A query as a store compares it: in whole numbers, what they are to be scaled by, and the signs of its dimensions."""
+
+    whole: Vector
+    scale: float
+    signs: NDArray[np.uint64]
 
 
 class VectorStore:
@@ -70,6 +80,8 @@ class VectorStore:
         self.signs = np.zeros(((dim + 63) // 64, 0), dtype=np.uint64)  # int8 only; a word of sign bits by slot
         self._total = np.zeros(dim, dtype=np.float64)
         self._count = 0
+        self._block = np.zeros((BLOCK_ROWS, dim), dtype=storage)
+        self._decoded = np.zeros((BLOCK_ROWS, dim), dtype=np.float32)
 
     def __len__(self) -> int:
         return self._count
@@ -107,12 +119,30 @@ class VectorStore:
         rows = unit(given)
         if self._coded:
             self.rows[at], self.scales[at] = quantise(rows)
-            self.signs[:, at] = _pack_signs(rows).T
+            self.signs[:, at] = _pack_signs(self.rows[at]).T
         else:
             self.rows[at] = rows.astype(self.rows.dtype)
-        self.filled[at] = rows.any(axis=1)
-        self._count += int(self.filled[at].sum())
-        self._total += self._decode(at).sum(axis=0, dtype=np.float64)
+        self._note_filled(at)
+
+    def put_codes(self, slots: NDArray[np.int64], codes: NDArray[np.int8], scales: Vector) -> None:
+        """Set the vectors of slots that have none, as `codes_of` gave them."""
+        if not len(slots):
+            return
+        if not self._coded:
+            self.put(slots.tolist(), codes * scales[:, None])
+            return
+        self.reserve(int(slots.max()) + 1)
+        self.rows[slots], self.scales[slots] = codes, scales
+        self.signs[:, slots] = _pack_signs(codes).T
+        self._note_filled(slots)
+
+    def _note_filled(self, slots: NDArray[np.int64]) -> None:
+        for begin in range(0, len(slots), 8_192):
+            part = slots[begin : begin + 8_192]
+            rows = self._decode(part)
+            self.filled[part] = rows.any(axis=1)
+            self._count += int(self.filled[part].sum())
+            self._total += rows.sum(axis=0, dtype=np.float64)
 
     def codes_of(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.int8], Vector]:
         """Return (codes int8[n, dim], scales float32[n]) of slots: the form a cache keeps."""
@@ -146,69 +176,71 @@ class VectorStore:
             rows *= self.scales[at][:, None]
         return rows
 
-    def _whole(self, query: Vector) -> tuple[Vector, float]:
-        """Return (query in whole numbers, its scale): products with int8 rows then add up exactly in float32.
+    def asked(self, query: Vector) -> Asked:
+        """Return a query (float32[dim]) in whole numbers: products with int8 rows then add up exactly in float32.
 
         By Cauchy no partial sum exceeds |row| |query| <= 127 sqrt(dim) |query|, kept below 2^24. So equal rows get equal
         cosines wherever they stand, which blocked products of fractions do not give.
         """
-        q = unit(query)
+        q = np.asarray(query, dtype=np.float32)
         peak = float(np.abs(q).max(initial=0.0))
-        if not self._coded or peak == 0.0:
-            return q, 1.0
-        levels = np.floor((2**24 - 1) / (127.0 * np.sqrt(self.dim)) * peak) - 1.0
+        length = math.sqrt(float(np.square(q, dtype=np.float64).sum()))
+        if not math.isfinite(length) or length <= 1e-12:
+            return Asked(np.zeros(self.dim, dtype=np.float32), 1.0, _pack_signs(np.zeros((1, self.dim), dtype=np.float32))[0])
+        signs = _pack_signs(q[None])[0]
+        if not self._coded:
+            return Asked(q / np.float32(length), 1.0, signs)
+        levels = math.floor((2**24 - 1) / (127.0 * math.sqrt(self.dim)) * peak / length) - 1.0
         whole = np.rint(q * np.float32(max(1.0, levels) / peak))
-        return whole, 1.0 / float(np.sqrt(np.square(whole, dtype=np.float64).sum()))
+        return Asked(whole, 1.0 / math.sqrt(float(np.square(whole, dtype=np.float64).sum())), signs)
 
-    def mean_cosine(self, query: Vector) -> float:
+    def mean_cosine(self, query: Asked) -> float:
         """Return the mean cosine of the query with every stored vector. O(dim)."""
-        whole, scale = self._whole(query)
-        return float(self._total @ whole.astype(np.float64)) * scale / self._count if self._count else 0.0
+        return float(self._total @ query.whole.astype(np.float64)) * query.scale / self._count if self._count else 0.0
 
-    def cosines(self, query: Vector, capacity: int) -> Cosines:
-        """Return float64[capacity]: the cosine of each slot with query (float32[dim]), 0 where there is no vector. O(n * dim)."""
-        q, scale = self._whole(query)
+    def cosines(self, query: Asked, capacity: int) -> Cosines:
+        """Return float64[capacity]: the cosine of each slot with the query, 0 where there is no vector. O(n * dim)."""
+        out = np.zeros(capacity, dtype=np.float64)
         have = min(capacity, len(self.filled))
-        raw = np.zeros(capacity, dtype=np.float32)
-        for begin in range(0, have, BLOCK_ROWS):
-            end = min(begin + BLOCK_ROWS, have)
-            np.dot(self.rows[begin:end].astype(np.float32), q, out=raw[begin:end])
-        out = raw.astype(np.float64)
-        out *= scale
-        if self._coded:
-            out[:have] *= self.scales[:have]
+        out[:have] = self.cosines_at(query, np.arange(have))
         return out
 
-    def cosines_at(self, query: Vector, slots: NDArray[np.int64]) -> Cosines:
+    def cosines_at(self, query: Asked, slots: NDArray[np.int64]) -> Cosines:
         """Return float64[n]: the cosines of these slots, each below `capacity`."""
-        q, scale = self._whole(query)
-        out = np.zeros(len(slots), dtype=np.float64)
+        out = np.empty(len(slots), dtype=np.float64)
         for begin in range(0, len(slots), BLOCK_ROWS):
             part = slots[begin : begin + BLOCK_ROWS]
-            out[begin : begin + BLOCK_ROWS] = np.take(self.rows, part, axis=0).astype(np.float32) @ q
-        out *= scale
+            rows = np.take(self.rows, part, axis=0, out=self._block[: len(part)], mode="clip")
+            decoded = self._decoded[: len(part)]
+            decoded[:] = rows
+            # Not by BLAS: its threads wait for each other where cores are busy.
+            out[begin : begin + BLOCK_ROWS] = np.vecdot(decoded, query.whole)
+        out *= query.scale
         if self._coded:
             out *= self.scales[slots]
         return out
 
-    def near(self, query: Vector, kept: int) -> NDArray[np.int64]:
+    def near(self, query: Asked, capacity: int, kept: int) -> NDArray[np.int64]:
         """Return at least `kept` slots likely to be nearest, by the signs of their vectors alone (int8 only), ascending.
 
         Whole rings of equal distance are kept, so that slot numbers do not choose.
         """
-        have = len(self.filled)
+        have = min(capacity, len(self.filled))
         distance = np.zeros(have, dtype=np.uint16)
-        for word, mine in zip(_pack_signs(unit(query)[None])[0], self.signs, strict=True):
-            distance += np.bitwise_count(mine ^ word)
-        distance[~self.filled] = self.dim + 1
+        differing = np.empty(have, dtype=np.uint64)
+        for word, mine in zip(query.signs, self.signs, strict=True):
+            np.bitwise_xor(mine[:have], word, out=differing)
+            distance += np.bitwise_count(differing)
+        if self._count < have:
+            distance[~self.filled[:have]] = self.dim + 1
         # A histogram finds the cut without sorting a million numbers.
         running = np.cumsum(np.bincount(distance, minlength=self.dim + 2)[: self.dim + 1])
         cut = int(np.searchsorted(running, min(kept, self._count)))
-        return np.flatnonzero(distance <= min(cut, self.dim))
+        return (distance <= min(cut, self.dim)).nonzero()[0]
 
     def top_k(self, query: Vector, k: int, ids: Sequence[str], mask: NDArray[np.bool_] | None = None) -> list[tuple[str, float]]:
         """Return the k nearest (id, cosine), best first, ties by id. ids[slot]; mask: slots that may answer."""
-        scores = self.cosines(query, len(ids))
+        scores = self.cosines(self.asked(query), len(ids))
         allowed = np.zeros(len(ids), dtype=bool)
         have = min(len(ids), len(self.filled))
         allowed[:have] = self.filled[:have]
@@ -217,7 +249,7 @@ class VectorStore:
         return [(ids[i], float(scores[i])) for i in top_slots(np.where(allowed, scores, -np.inf), k, ids)]
 
 
-def _pack_signs(rows: Vector) -> NDArray[np.uint64]:
+def _pack_signs(rows: NDArray[Any]) -> NDArray[np.uint64]:
     bits = np.packbits(rows > 0, axis=1)
     width = (rows.shape[1] + 63) // 64 * 8
     padded = np.zeros((len(rows), width), dtype=np.uint8)
@@ -225,16 +257,22 @@ def _pack_signs(rows: Vector) -> NDArray[np.uint64]:
     return padded.view(np.uint64)
 
 
-def top_slots(scores: NDArray[np.float64], k: int, ids: Names, floor: float = -np.inf) -> list[int]:
-    """Return the k slots with the highest scores above floor, best first, equal scores by id. O(n + k log k)."""
-    can = np.flatnonzero(scores > floor)
-    k = min(k, len(can))
-    if k <= 0:
-        return []
+def best_slots(scores: NDArray[np.float64], k: int, ids: Names, floor: float = -np.inf) -> NDArray[np.int64]:
+    """Return the k slots with the highest scores above floor, in no order; of equals at the cut those with the smallest ids. O(n)."""
+    can = (scores > floor).nonzero()[0]
+    if len(can) <= k or k <= 0:
+        return can[: max(k, 0)]
     values = scores[can]
     cut = np.partition(values, len(values) - k)[len(values) - k]
-    best: list[int] = can[values > cut].tolist()
-    best.sort(key=lambda i: (-scores[i], ids[i]))
-    level = can[values == cut].tolist()
+    best, level = can[values > cut], can[values == cut]
     # Many may be equal: choose by id without sorting more ids than must be.
-    return best + heapq.nsmallest(k - len(best), level, key=lambda i: ids[i])
+    left = k - len(best)
+    chosen = level if len(level) == left else np.array(heapq.nsmallest(left, level.tolist(), key=lambda i: ids[i]), dtype=np.int64)
+    return np.concatenate((best, chosen))
+
+
+def top_slots(scores: NDArray[np.float64], k: int, ids: Names, floor: float = -np.inf) -> list[int]:
+    """Return the k slots with the highest scores above floor, best first, equal scores by id. O(n + k log k)."""
+    best: list[int] = best_slots(scores, k, ids, floor).tolist()
+    best.sort(key=lambda i: (-scores[i], ids[i]))
+    return best

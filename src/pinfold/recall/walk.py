@@ -22,6 +22,7 @@ from pinfold.state.schema import Schema, near_ids
 
 Direction = Literal["out", "in", "both"]
 DIRECTIONS = ("out", "in", "both")
+_WAYS = {"out": "along the arrows", "in": "against the arrows", "both": "either way"}
 
 
 def steps(
@@ -51,18 +52,20 @@ def check_anchor(graph: Graph, id: str, now_ms: int) -> Node | Edge | Law:
     """Return the row of an anchor. Raises Refused not_found with near ids in `near`."""
     row = graph.live(id, now_ms)
     if row is None:
-        found = near_ids(id, lambda other: graph.live(other, now_ms) is not None)
+        found = near_ids(id, lambda other: graph.live(other, now_ms) is not None, kinds=graph.kinds)
         hint = f"is it {' or '.join(found)}?" if found else "`read list` names the nodes there are"
         raise Refused(f"no row {id}", code="not_found", hint=hint, id=id, near=found)
     return row
 
 
-def check_reading(direction: str, depth: int) -> int:
+def check_reading(direction: str, depth: int, max_rows: int | None = None) -> int:
     """Return the depth to use. Raises Refused bad_argument."""
     if direction not in DIRECTIONS:
         raise Refused(f"direction={direction}", code="bad_argument", hint=f"it is one of {', '.join(DIRECTIONS)}")
     if depth < 0:
         raise Refused(f"depth={depth}", code="bad_argument", hint="a depth is 0 or more")
+    if max_rows is not None and max_rows < 0:
+        raise Refused(f"max_rows={max_rows}", code="bad_argument", hint="a number of rows is 0 or more")
     return min(depth, limits.WALK_DEPTH_MAX)
 
 
@@ -98,10 +101,10 @@ def walk(
     now_ms: int,
 ) -> Walk:
     """Return the edges within depth of an anchor, every edge once. Nodes are reached by a shortest way. O(max_rows * fan-out)."""
-    depth = check_reading(direction, depth)
+    depth = check_reading(direction, depth, max_rows)
     row = check_anchor(graph, anchor, now_ms)
     start = row.src if isinstance(row, Edge) else row.id
-    max_rows = max(0, min(max_rows, limits.WALK_ROWS_MAX))
+    max_rows = min(max_rows, limits.WALK_ROWS_MAX)
     reached: dict[str, int] = {start: 0}
     seen: set[str] = set()
     found: dict[str, list[tuple[Hop, str, bool]]] = {}
@@ -245,7 +248,10 @@ def path(
                 heappush(queue, (ahead, order, other, id, edge))
     if end not in came:
         complete = len(came) < limits.PATH_NODES
-        return Path([], [], 0.0, complete, format_footer(seq=graph.seq, nodes=(0, 0), edges=(0, 0), more={} if complete else {"clipped": "nodes"}))
+        along = "" if relations is None else f" over {', '.join(sorted(set(relations)))}"
+        none = f"# pinfold: no path from {start} to {end} {_WAYS[direction]}{along}"
+        footer = format_footer(seq=graph.seq, nodes=(0, 0), edges=(0, 0), more={} if complete else {"clipped": "nodes"})
+        return Path([], [], 0.0, complete, f"{none}\n{footer}")
     nodes, edges = [end], []
     while (step := came[nodes[-1]]) is not None:
         nodes.append(step[0])

@@ -169,7 +169,7 @@ class Draft:
 
     def remove(self, row: AnyRow, line: int = 0) -> None:
         """Drop a row, and the edges of a node behind it, oldest first."""
-        edges = self.edges_of(row.id) if form_of(row) == "node" else ()
+        edges = self.edges_of(row.id)
         self.remove_one(row, line)
         for edge in edges:
             self.remove_one(edge, line)
@@ -193,8 +193,7 @@ class Draft:
         self.rows[id] = None
         self.left[id] = form
         for prefix, number in counted_forms(id):
-            if number > self._gone_numbers.get(prefix, 0):
-                self._gone_numbers[prefix] = number
+            self._gone_numbers[prefix] = max(number, self._gone_numbers.get(prefix, 0))
 
     def free(self, id: str, line: int = 0) -> bool:
         """Return whether an id may be taken; a row whose time is over makes way, with its edges."""
@@ -217,7 +216,6 @@ class Draft:
         elif work.form == "edge":
             self.detach(work)
         self._leave(old_id, work.form)
-        self.removed.pop(new_id, None)
         work.id = new_id
         self.rows[new_id] = work
         if work.form == "edge":

@@ -487,12 +487,14 @@ def counted_forms(id: str) -> Iterator[tuple[str, int]]:
 # --- times ---------------------------------------------------------------------------------------------------------
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_UTC = datetime(1970, 1, 1)
+"""Without its zone, which isoformat would write as +00:00."""
 
 
 def format_time(at_ms: int) -> str:
     """Return Unix milliseconds as ISO 8601 in UTC: 2026-11-30T15:17:56Z, with .123 only where needed. Raises OverflowError."""
-    moment = _EPOCH + timedelta(milliseconds=at_ms)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0") + (f".{at_ms % 1000:03d}Z" if at_ms % 1000 else "Z")
+    moment = _EPOCH_UTC + timedelta(milliseconds=at_ms)
+    return moment.isoformat(timespec="milliseconds" if at_ms % 1000 else "seconds") + "Z"
 
 
 def parse_time(text: str) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pinfold import limits
 from pinfold.entry import Fact
-from pinfold.state.graph import Graph, Law, Node
+from pinfold.state.graph import Edge, Graph, Law, Node
 from pinfold.state.schema import Schema
 
 
@@ -43,29 +43,33 @@ _TRANSIENT = frozenset(("delete_on_settle", "delete_on_expire"))
 
 def find_rows(graph: Graph, bucket: str, kind: str | None, now_ms: int) -> list[str]:
     """Return the ids in a bucket, in the order of the graph."""
-    due = {id for id, at_ms in graph.expiring.items() if at_ms <= now_ms}
-    found: list[str] = []
+    return [row.id for row in _rows_in(graph, bucket, kind, now_ms)]
+
+
+def _rows_in(graph: Graph, bucket: str, kind: str | None, now_ms: int) -> list[Node | Edge]:
+    found: list[Node | Edge] = []
     for row in graph.rows():
         if isinstance(row, Law) or (kind is not None and not (isinstance(row, Node) and row.kind == kind)):
             continue
         is_orphan = isinstance(row, Node) and not graph.degree(row.id)
-        is_due = row.id in due
+        is_due = _is_due(graph, row.id, now_ms)
         is_transient = is_due or (row.get("recycle") in _TRANSIENT and row.get("status") == "settled")
         wanted = {"expired": is_due, "orphans": is_orphan, "stale": is_due or is_orphan, "dangling": False, "recyclable": is_transient}
         if wanted[bucket]:
-            found.append(row.id)
+            found.append(row)
     return found
+
+
+def _is_due(graph: Graph, id: str, now_ms: int) -> bool:
+    at_ms = graph.expiring.get(id)
+    return at_ms is not None and at_ms <= now_ms
 
 
 def decide_prune(graph: Graph, schema: Schema, bucket: str, kind: str | None, now_ms: int) -> tuple[list[Fact], list[str]]:
     """Return facts that drop what may go of a bucket: past its time, or transient and old; never fresh or persistent rows."""
     ids = []
-    for id in find_rows(graph, bucket, kind, now_ms):
-        row = graph.row(id)
-        if row is None:
-            continue
-        is_due = graph.expiring.get(id, now_ms + 1) <= now_ms
+    for row in _rows_in(graph, bucket, kind, now_ms):
         is_old = row.get("recycle") in _TRANSIENT and now_ms - row.mark[1] > ORPHAN_AGE_MS
-        if is_due or is_old or bucket == "recyclable":
-            ids.append(id)
+        if bucket == "recyclable" or is_old or _is_due(graph, row.id, now_ms):
+            ids.append(row.id)
     return drop_rows(graph, schema, ids, now_ms)

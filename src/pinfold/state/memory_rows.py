@@ -12,7 +12,7 @@ The assertions of a row are counted in its unknown key `n` (1 where there is non
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -25,6 +25,7 @@ from pinfold.errors import Refused
 from pinfold.state.draft import NEW_BORN, Draft, Work, put_fact
 from pinfold.state.graph import Edge, Graph, Law, Node, format_time, line_of, parse_time
 from pinfold.state.schema import OPEN_KINDS, Schema, near, near_ids
+from pinfold.state.value import utf8_bytes
 
 DECAY_PER_DAY = 0.05
 STALE = 0.15
@@ -35,7 +36,7 @@ ORPHAN_AGE_MS = 7 * 86_400_000
 DAY_MS = 86_400_000
 COUNT = "n"
 META = "meta"
-INTERNAL = frozenset({"recycle", "ttl", "expires", "status", "pinned", "from_session", "from_seq", "weight"})
+INTERNAL = frozenset({"recycle", "ttl", "expires", "status", "pinned", "from_session", "from_seq", "weight", "superseded_by"})
 """Fields that say how a row is kept, not what it says: never indexed."""
 _OURS = frozenset({"label", "content", META, "id", "merge", "ttl", "weight"})
 _PINNED = frozenset({"true", "yes", "1", "on"})
@@ -119,13 +120,13 @@ def check_weight(weight: Any) -> float | None:
     """Return a weight clamped to 0..1, None for none. Raises Refused `bad_weight` for NaN and what is no number."""
     if weight is None:
         return None
-    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or math.isnan(weight):
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or weight != weight:  # NaN
         raise Refused(f"weight={weight!r} is no weight", code="bad_weight", hint="a number from 0 to 1; leave it out to change nothing")
-    return min(1.0, max(0.0, float(weight)))
+    return float(min(1, max(0, weight)))
 
 
 def written(weight: float) -> str:
-    return f"{weight:.4f}".rstrip("0").rstrip(".") or "0"
+    return f"{weight:.4f}".rstrip("0").rstrip(".")
 
 
 def moment_ms(moment: Any, name: str = "at") -> int | None:
@@ -159,8 +160,7 @@ def moment_ms(moment: Any, name: str = "at") -> int | None:
 
 def event_ms(row: Node | Law) -> int | None:
     """Return the event time a row names: `at`, else since when it holds (`valid_from`); None where it names none."""
-    at = row.get("at") or row.get("valid_from")
-    return parse_time(at) if at else None
+    return parse_time(row.get("at") or row.get("valid_from"))
 
 
 # --- what may be written ------------------------------------------------------------------------------------------
@@ -171,16 +171,13 @@ def check_text(value: Any, name: str, *, needed: bool = False) -> str:
     if not isinstance(value, str):
         raise Refused(f"{name} is a {type(value).__name__}, not text", code="bad_value", hint=f"give {name} as text")
     try:
-        size = len(value) if value.isascii() else len(value.encode())
+        size = utf8_bytes(value)
     except UnicodeEncodeError as error:
         raise Refused(f"{name} holds half a character (a lone surrogate)", code="bad_value", hint="give it as Unicode text") from error
-    if size > limits.FIELD_VALUE_BYTES:
-        raise Refused(
-            f"{name} has {size} bytes, the limit FIELD_VALUE_BYTES is {limits.FIELD_VALUE_BYTES}",
-            code="value_too_large",
-            hint="keep a summary here and the text in a file",
-            limit_bytes=limits.FIELD_VALUE_BYTES,
-        )
+    limit, most = limits.field_limit(name)
+    if size > most:
+        hint = "say it in parts, or keep the text in a file"
+        raise Refused(f"{name} has {size} bytes, the limit {limit} is {most}", code="value_too_large", hint=hint, limit_bytes=most)
     if needed and not value.strip():
         raise Refused(f"{name} is empty", code="bad_value", hint=f"give {name} a text")
     return value
@@ -392,7 +389,10 @@ class Memories(Draft):
 
 def _packed(old: Mapping[str, Any], odd: Mapping[str, Any]) -> str:
     kept = {key: value for key, value in {**old, **odd}.items() if value is not None}
-    return msgspec.json.encode(kept).decode() if kept else ""
+    try:
+        return msgspec.json.encode(kept).decode() if kept else ""
+    except UnicodeEncodeError as error:
+        raise Refused("metadata with half of a surrogate pair is no text", code="bad_text", hint="leave it out, or escape it") from error
 
 
 # --- interlinking -------------------------------------------------------------------------------------------------
@@ -479,3 +479,22 @@ def decide_prune_links(graph: Graph, schema: Schema, threshold: float, now_ms: i
         assert found is not None
         draft.remove_one(found)
     return draft.facts(), (gone, len(graph.edges) - faded)
+
+
+# --- forgetting ---------------------------------------------------------------------------------------------------
+
+FORGOTTEN = "forgotten"
+"""Why a row was dropped, in the fact: such an entry is not undone."""
+
+
+def decide_forget_rows(
+    graph: Graph, schema: Schema, ids: Iterable[str], matches: Callable[[Node | Edge | Law], bool] | None, now_ms: int
+) -> tuple[list[Fact], list[str]]:
+    """Return (facts, the ids that go): these rows and those that match, whoever pinned them, and the edges of each node."""
+    draft = Draft(graph, schema, now_ms)
+    chosen = [*ids, *(row.id for row in graph.rows() if matches(row))] if matches is not None else list(ids)
+    for id in dict.fromkeys(chosen):
+        row = draft.peek(id)
+        if row is not None:
+            draft.remove(row)
+    return [{**fact, "why": FORGOTTEN} for fact in draft.facts()], draft.dropped()

@@ -78,7 +78,7 @@ def refuse(problems: Iterable[Problem]) -> DocumentRefused:
     """Return the refusal of a document with these problems, in order of line and column."""
     ordered = sorted(problems, key=lambda p: (p.line, p.column))
     count = len(ordered)
-    first = f"{count} problems, the first: {ordered[0]}" if count > 1 else str(ordered[0])
+    first = f"{count} problems, the first: {ordered[0].told}" if count > 1 else ordered[0].told
     code = ordered[0].code if count == 1 else None
     return DocumentRefused(f"nothing was written: {first}", code=code, hint=ordered[0].hint, problems=ordered)
 
@@ -613,7 +613,7 @@ class _Document(Draft):
     def _declare(self, op: Op) -> None:
         problems = len(self.problems)
         relations = op.kind == "relations"
-        allowed = ("names",) if relations else ("fields", "pin", "unique")
+        allowed = ("names",) if relations else ("fields", "pin", "unique", "open")
         for key in op.fields:
             if key not in allowed:
                 self._problem(op, column_of(op.text, key), "parse_error", f"a SCHEMA line has no {key}", f"it takes {' and '.join(allowed)}")
@@ -635,12 +635,15 @@ class _Document(Draft):
             return
         if op.kind in RESERVED:
             self._problem(op, column_of_name(op.text, op.kind), "reserved_id", f"{op.kind} is no kind of yours", "choose another kind")
-        pin = op.fields.get("pin", "")
-        if pin not in ("", "true", "false"):
-            self._problem(op, column_of(op.text, "pin"), "parse_error", f"pin={pin}", "pin is true or false")
+        pin, opened = op.fields.get("pin", ""), op.fields.get("open", "")
+        for key, given in (("pin", pin), ("open", opened)):
+            if given not in ("", "true", "false"):
+                self._problem(op, column_of(op.text, key), "parse_error", f"{key}={given}", f"{key} is true or false")
         fields = tuple(n for n in names if n != "id")
         known = self.schema.kinds.get(op.kind)
         extra = None if known is None else known.extra
+        if opened:
+            extra = {key: value for key, value in {**(extra or {}), "open": opened == "true"}.items() if value} or None
         if unique := op.fields.get("unique", "").split():
             extra = {**(extra or {}), "unique": unique}
             for name in unique:
@@ -655,16 +658,15 @@ class _Document(Draft):
         if known is not None:
             fields = (*known.fields, *(f for f in fields if f not in known.fields))
         is_pin = pin == "true" or (known is not None and known.pin and pin != "false")
-        self._own_schema().kinds[op.kind] = Kind(op.kind, fields, is_pin, extra)
-        self.schema._orders.clear()
+        self._own_schema().put(Kind(op.kind, fields, is_pin, extra))
 
     def _check_schema(self) -> None:
         """Refuse a declaration that rows which are there at the end would break. Reads the rows of the kinds it declares."""
         if self.schema is self.old_schema:
             return
         new, old = self.schema, self.old_schema
-        if new.kinds and not old.kinds and self.kind_lines:
-            op = next(iter(self.kind_lines.values()))
+        if new.is_closed and not old.is_closed:
+            op = next(op for kind, op in self.kind_lines.items() if not new.kinds[kind].is_open)
             homeless = [k for k in sorted(self.graph.kinds) if not new.accepts_kind(k) and any(self.peek(id) for id in self.graph.kinds[k])]
             homeless += [w.kind for w in self.works if w.form == "node" and not w.gone and w.base is None and not new.accepts_kind(w.kind)]
             if homeless:
@@ -684,7 +686,7 @@ class _Document(Draft):
                 )
         for kind, op in self.kind_lines.items():
             was, now = old.kinds.get(kind), new.kinds[kind]
-            if was is not None and (was.pin or not now.pin):
+            if was is not None and (was.pin or not now.pin) and (now.is_open or not was.is_open):
                 continue
             self._check_rows(op, now)
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from pinfold.errors import Refused
+
 
 class Hit(msgspec.Struct, frozen=True, tag="hit", tag_field="type"):
     """A value is there. index is its slot, None for the payload of a registered promise.
@@ -102,10 +104,12 @@ class Dropped(msgspec.Struct, frozen=True, tag="dropped", tag_field="type"):
 
 
 class Forgotten(msgspec.Struct, frozen=True, tag="forgotten", tag_field="type"):
-    """These keys are gone, in one entry; erased: also from the retained history, its snapshots and blobs."""
+    """These keys and rows (edges of theirs too) are gone, in one entry; erased: also from the retained history, its snapshots, blobs
+    and caches."""
 
     keys: list[str]
     erased: bool = False
+    rows: list[str] = []
 
 
 class Flushed(msgspec.Struct, frozen=True, tag="flushed", tag_field="type"):
@@ -126,9 +130,26 @@ class PromiseState(msgspec.Struct, frozen=True, tag="promise", tag_field="type")
 
 
 class AlreadyApplied(msgspec.Struct, frozen=True, tag="already_applied", tag_field="type"):
-    """This request_id was served before, at seq; its answer is no longer retained."""
+    """This request_id was served before, at seq; its answer is no longer retained.
+
+    Whoever asks it for more than seq, because the first answer had it, is told so: Refused `already_applied`.
+    """
 
     seq: int
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise self.refused()
+
+    def refused(self) -> Refused:
+        """Return what a caller that needs the answer is told."""
+        return Refused(
+            f"this request was done before, at entry {self.seq}; what it was answered is no longer kept",
+            code="already_applied",
+            hint="read what is there now",
+            seq=self.seq,
+        )
 
 
 Outcome = Hit | Pending | Miss | Claimed | Rejected

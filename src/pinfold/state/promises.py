@@ -144,7 +144,7 @@ def decide_housekeep(silo: Silo, promises: Promises, now_ms: int) -> list[Fact]:
     excess = len(promises.settled) - limits.SETTLED_KEPT_COUNT
     before_ms = now_ms - limits.SETTLED_KEPT_S * 1000
     for key in islice(promises.settled, limits.HOUSEKEEP_PER_TURN):
-        settled_at_ms = promises.by_key[key].settled_at_ms or 0
+        settled_at_ms = promises.by_key[key].settled_at_ms or before_ms
         if excess <= 0 and settled_at_ms > before_ms:
             break
         facts.append({"f": "promise.drop", "k": key})
@@ -231,7 +231,7 @@ def decide_renew(silo: Silo, promises: Promises, key: str, token: int | None, le
     promise = _held(silo, promises, key, token, now_ms)
     if promise.token == 0:
         raise Refused(f"promise {key!r} has no lease to renew", code="no_lease", hint="only claims have leases", key=key)
-    until_ms = max(now_ms + lease_ms, promise.lease_until_ms or 0)
+    until_ms = max(now_ms + lease_ms, promise.lease_until_ms or now_ms)
     fact: Fact = {"f": "promise.put", "k": key, "s": PENDING, "t": promise.token, "l": until_ms}
     if promise.owner is not None:
         fact["o"] = promise.owner
@@ -286,7 +286,7 @@ def _store(
     silo: Silo, promises: Promises, recency: Recency, key: str, value: Stored, expires_at_ms: int | None, now_ms: int
 ) -> tuple[list[Fact], int, list[str]]:
     facts, index, evicted = decide_store(silo, recency, key, value, expires_at_ms, now_ms, lambda k: promises.is_claimed(k, now_ms))
-    leaving = [fact["k"] for fact in facts if fact["f"] == "slot.drop"] if len(facts) > 1 else []
+    leaving = [fact["k"] for fact in facts if fact["f"] == "slot.drop"]
     facts += [fact for fact in drop_facts(promises, leaving) if fact["f"] == "promise.drop"]
     return facts, index, evicted
 

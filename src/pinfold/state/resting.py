@@ -73,7 +73,7 @@ def schema_of(state: SessionState, facts: Iterable[Fact]) -> Schema:
             if schema is state.schema:
                 schema = schema.copy()
             extra = {"unique": fact["unique"]} if fact.get("unique") else None
-            schema.kinds[fact["kind"]] = Kind(fact["kind"], tuple(fact.get("fields", ())), bool(fact.get("pin")), extra)
+            schema.put(Kind(fact["kind"], tuple(fact.get("fields", ())), bool(fact.get("pin")), extra))
     return schema
 
 
@@ -387,23 +387,28 @@ def find_conflicts(state: SessionState, now_ms: int) -> list[tuple[str, tuple[st
     return found
 
 
+def validity_of(row: Node | Edge | Law) -> tuple[int | None, int | None] | None:
+    """Return (valid_from, valid_until) in Unix ms, None at an open end; None for a row that says nothing of it."""
+    if VALID_FROM not in row.keys and VALID_UNTIL not in row.keys:
+        return None
+    held = parse_time(row.get(VALID_FROM)), parse_time(row.get(VALID_UNTIL))
+    return None if held == (None, None) else held
+
+
+def overlaps(held: tuple[int | None, int | None], since_ms: int | None, until_ms: int | None) -> bool:
+    """Return whether something that held in [start, end) did so at some time in [since, until); None is an open end."""
+    start, end = held
+    return (since_ms is None or end is None or end > since_ms) and (until_ms is None or start is None or start < until_ms)
+
+
 def not_valid_at(graph: Graph, at_ms: int) -> set[str]:
     """Return the ids of rows that say they did not hold at a time. Reads only rows whose shape has such fields."""
     if not any(VALID_FROM in keys or VALID_UNTIL in keys for keys in graph._shapes):
         return set()
-    found = set()
-    for row in graph.rows():
-        if VALID_FROM not in row.keys and VALID_UNTIL not in row.keys:
-            continue
-        start, end = parse_time(row.get(VALID_FROM)), parse_time(row.get(VALID_UNTIL))
-        if (start is not None and start > at_ms) or (end is not None and end <= at_ms):
-            found.add(row.id)
-    return found
+    return {row.id for row in graph.rows() if (held := validity_of(row)) is not None and not overlaps(held, at_ms, at_ms + 1)}
 
 
 def is_within(row: Node | Edge | Law, since_ms: int | None, until_ms: int | None) -> bool:
     """Return whether a row held at some time in [since, until); a row that does not say counts by its last write."""
-    start, end = parse_time(row.get(VALID_FROM)), parse_time(row.get(VALID_UNTIL))
-    if start is None and end is None:
-        return (since_ms is None or row.mark[1] >= since_ms) and (until_ms is None or row.mark[1] < until_ms)
-    return (since_ms is None or end is None or end > since_ms) and (until_ms is None or start is None or start < until_ms)
+    held = validity_of(row)
+    return overlaps((row.mark[1], row.mark[1] + 1) if held is None else held, since_ms, until_ms)

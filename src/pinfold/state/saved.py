@@ -43,6 +43,14 @@ class Saved(msgspec.Struct):
     slots: list[dict[str, str]]
 
 
+def whole(text: str) -> int:
+    """Return a count, seq or time of a saved file. Raises ValueError where it is none: below 0, or too large to be kept."""
+    number = int(text)
+    if not 0 <= number < 1 << 53:
+        raise ValueError(f"{text[:40]} is not possible")
+    return number
+
+
 def is_saved(text: str) -> bool:
     """Return whether a text is a saved session of this pinfold."""
     return text.removeprefix("\ufeff").startswith(HEAD)
@@ -66,18 +74,14 @@ def format_saved(
     for title, rows in (("## Laws", graph.laws), ("## Nodes", graph.nodes), ("## Edges", graph.edges)):
         if rows:
             yield title
-        mark: object = None
-        born = -1
+        told: object = None  # what the last note says of the next row
         for row in rows.values():
-            if row.mark != mark or row.born != born or row.extra:
-                mark, born = row.mark, row.born
-                note = {"seq": str(row.mark[0]), "at_ms": str(row.mark[1]), "by": row.mark[2] or "", "born": str(born)}
+            if (row.mark, row.born) != told or row.extra:
+                note = {"seq": str(row.mark[0]), "at_ms": str(row.mark[1]), "by": row.mark[2] or "", "born": str(row.born)}
                 if row.extra:
                     note["extra"] = json.dumps(row.extra)
                 yield f"{_NOTE}row {format_fields(note)}"
-                if row.extra:
-                    mark = None  # it is of this row alone
-            born += 1
+            told = None if row.extra else (row.mark, row.born + 1)  # extra is of its row alone
             yield line_of(row)
     for slot in slots:
         yield f"SLOT {format_fields(slot)}"
@@ -106,7 +110,7 @@ def parse_saved(text: str) -> Saved:
         named = note and (is_key(name) is not None)
         got = fields_of(rest if named else body, limits.VALUE_BYTES)
         if got is None:
-            problems.append(Problem(at + 1, 1, "parse_error", "not a line of a saved session", ""))
+            problems.append(Problem(at + 1, 1, "parse_error", "not a line of a saved session", "save it again"))
         elif not note:
             slots.append(got)
         elif not named:
@@ -119,20 +123,25 @@ def parse_saved(text: str) -> Saved:
             tables[name] = got
     batch = parse_rows(lines)
     problems.extend(batch.problems)
+    problems.extend(_not_present(line) for line, _ in batch.pipes)
     if problems:
         raise refuse(problems)
     try:
         schema = _schema(batch.ops, head, kinds)
         graph = _graph(batch.ops, head, tables, notes)
-        return Saved(head.get("session", ""), int(head["seq"]), head, graph, schema, slots)
+        return Saved(head.get("session", ""), whole(head["seq"]), head, graph, schema, slots)
     except (KeyError, ValueError, TypeError) as error:
         raise refuse([Problem(1, 1, "parse_error", f"the file is damaged: {error!r}", "save it again")]) from error
+
+
+def _not_present(line: int) -> Problem:
+    return Problem(line, 1, "parse_error", "a saved session holds present lines only", "take this one out, and write it with mutate later")
 
 
 def _schema(ops: list[Op], head: dict[str, str], kinds: list[dict[str, str]]) -> Schema:
     extras = {note["name"]: json.loads(note["extra"]) for note in kinds}
     schema = Schema()
-    schema.seq = int(head["schema_seq"])
+    schema.seq = whole(head["schema_seq"])
     for op in ops:
         if op.form != "schema":
             continue
@@ -140,12 +149,11 @@ def _schema(ops: list[Op], head: dict[str, str], kinds: list[dict[str, str]]) ->
             schema.relations = tuple(op.fields.get("names", "").split())
         else:
             fields = tuple(name for name in op.fields.get("fields", "").split() if name != "id")
-            schema.kinds[op.kind] = Kind(op.kind, fields, op.fields.get("pin") == "true", extras.get(op.kind))
+            schema.put(Kind(op.kind, fields, op.fields.get("pin") == "true", extras.get(op.kind)))
     return schema
 
 
 def _graph(ops: list[Op], head: dict[str, str], tables: dict[str, dict[str, str]], notes: list[tuple[int, dict[str, str]]]) -> Graph:
-    graph = Graph()
     problems: list[Problem] = []
     names: dict[str, int] = {}
     marks: dict[tuple[int, int, str | None], int] = {}
@@ -162,23 +170,23 @@ def _graph(ops: list[Op], head: dict[str, str], tables: dict[str, dict[str, str]
     adders = {form: tuple(column[name].append for name in ("id", "shape", "mark", "born")) for form, column in columns.items()}
     for op in ops:
         form = op.form
-        if form not in columns:
+        if form == "schema":
+            continue
+        id = op.id
+        if id is None or (op.op and not (op.op == "+" and form == "law")):
+            problems.append(_not_present(op.line))
             continue
         column = columns[form]
         if op.line > next_line:
             while op.line > next_line:
                 note = next_note
                 next_line, next_note = next(ahead)
-            mark = marks.setdefault((int(note["seq"]), int(note["at_ms"]), note.get("by") or None), len(marks))
-            born = int(note["born"])
+            mark = marks.setdefault((whole(note["seq"]), whole(note["at_ms"]), note.get("by") or None), len(marks))
+            born = whole(note["born"])
             if "extra" in note:
                 column["extra"][str(len(column["id"]))] = json.loads(note["extra"])
-        id = op.id
-        if id is None or (op.op and not (op.op == "+" and form == "law")):
-            problems.append(Problem(op.line, 1, "parse_error", "a saved session holds present lines", ""))
-            continue
         if id in seen:
-            problems.append(Problem(op.line, 1, "id_exists", f"{id} is there twice", ""))
+            problems.append(Problem(op.line, 1, "id_exists", f"{id} is there twice", "keep one of the lines"))
             continue
         seen.add(id)
         if form == "node":
@@ -188,13 +196,13 @@ def _graph(ops: list[Op], head: dict[str, str], tables: dict[str, dict[str, str]
             triple = src, rel, dst = op.src, op.rel, op.dst
             for end in (src, dst):
                 if end not in place:
-                    problems.append(Problem(op.line, 1, "no_such_node", f"no node {end}", ""))
+                    problems.append(Problem(op.line, 1, "no_such_node", f"no node {end}", "put its line back, or take this one out"))
             if triple in ends:
-                problems.append(Problem(op.line, 1, "edge_exists", f"[{src}] --({rel})--> [{dst}] is there twice", ""))
+                problems.append(Problem(op.line, 1, "edge_exists", f"[{src}] --({rel})--> [{dst}] is there twice", "keep one of the lines"))
             ends.add(triple)
-            column["src"].append(place.get(src, src))
+            column["src"].append(place.get(src))
             column["rel"].append(names.setdefault(rel, len(names)))
-            column["dst"].append(place.get(dst, dst))
+            column["dst"].append(place.get(dst))
         fields = op.fields
         add_id, add_shape, add_mark, add_born = adders[form]
         add_id(id)
@@ -206,11 +214,10 @@ def _graph(ops: list[Op], head: dict[str, str], tables: dict[str, dict[str, str]
         born += 1
     if problems:
         raise refuse(problems)
-    numbers = {name: {key: int(value) for key, value in tables.get(name, {}).items()} for name in ("counters", "long_digits")}
-    graph = Graph.load(
+    numbers = {name: {key: whole(value) for key, value in tables.get(name, {}).items()} for name in ("counters", "long_digits")}
+    return Graph.load(
         {
-            "v": 1, "seq": int(head["graph_seq"]), "born": int(head["born"]), **numbers, "marks": list(marks), "shapes": list(shapes), "names": list(names),
+            "v": 1, "seq": whole(head["graph_seq"]), "born": whole(head["born"]), **numbers, "marks": list(marks), "shapes": list(shapes), "names": list(names),
             "nodes": columns["node"], "edges": columns["edge"], "laws": columns["law"],
         }
     )  # fmt: skip
-    return graph

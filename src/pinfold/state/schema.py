@@ -2,6 +2,8 @@
 
 Rules:
 - With no kind declared every kind and field is accepted; with no relations declared, every relation.
+- An open kind says what it is and closes nothing: its rows may have other fields too, and while every declared kind is
+  open, every other kind is accepted.
 - Declaring only widens: fields and relations are added behind those there are, so that a pin's locator (its first
   declared field after id) never changes under its rows.
 - CONCEPT, FILE, SYMBOL and NOTE are always kinds, with any field until declared; six relations are always known.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -43,14 +46,19 @@ class Kind(msgspec.Struct, frozen=True):
         """The field a pin is identified by, None where no field is declared."""
         return self.fields[0] if self.fields else None
 
+    @property
+    def is_open(self) -> bool:
+        return self.extra is not None and bool(self.extra.get("open"))
+
 
 class Schema:
     """The declared kinds and relations of a session. Changed by APPLY only; seq is that of its last change."""
 
-    __slots__ = ("_orders", "kinds", "relations", "seq")
+    __slots__ = ("_orders", "is_closed", "kinds", "relations", "seq")
 
     def __init__(self) -> None:
         self.kinds: dict[str, Kind] = {}
+        self.is_closed = False
         self.relations: tuple[str, ...] | None = None
         self.seq = 0
         self._orders: dict[tuple[str, tuple[str, ...]], tuple[int, ...] | None] = {}
@@ -59,20 +67,27 @@ class Schema:
         """Return a schema of its own with the same content."""
         other = Schema()
         other.kinds = dict(self.kinds)
+        other.is_closed = self.is_closed
         other.relations = self.relations
         other.seq = self.seq
         return other
 
+    def put(self, kind: Kind) -> None:
+        """Declare a kind, in place of what was declared under its name."""
+        self.kinds[kind.name] = kind
+        self.is_closed = any(not known.is_open for known in self.kinds.values())
+        self._orders.clear()
+
     def accepts_kind(self, kind: str) -> bool:
         """Return whether a node of this kind may be created."""
-        return not self.kinds or kind in self.kinds or kind in OPEN_KINDS
+        return not self.is_closed or kind in self.kinds or kind in OPEN_KINDS
 
     def accepts_field(self, kind: str, field: str) -> bool:
         """Return whether a node of this (accepted) kind may have the field."""
         if not self.kinds or field in FREE_FIELDS:
             return True
         declared = self.kinds.get(kind)
-        return declared is None or field in declared.fields
+        return declared is None or declared.is_open or field in declared.fields
 
     def accepts_relation(self, relation: str) -> bool:
         """Return whether an edge may carry the relation."""
@@ -111,7 +126,7 @@ class Schema:
 
     def lines(self) -> list[str]:
         """Return the SCHEMA lines that declare this schema: kinds as declared, then the relations."""
-        out = [format_schema_kind(k.name, k.fields, k.pin) + _told_unique(k) for k in self.kinds.values()]
+        out = [format_schema_kind(k.name, k.fields, k.pin) + _told_more(k) for k in self.kinds.values()]
         if self.relations is not None:
             out.append(format_schema_relations(self.relations))
         return out
@@ -126,14 +141,15 @@ class Schema:
         """Return the schema of what dump gave."""
         schema = cls()
         schema.seq = dumped["seq"]
-        schema.kinds = {name: Kind(name, tuple(fields), pin, extra) for name, fields, pin, extra in dumped["kinds"]}
+        for name, fields, pin, extra in dumped["kinds"]:
+            schema.put(Kind(name, tuple(fields), pin, extra))
         schema.relations = None if dumped["relations"] is None else tuple(dumped["relations"])
         return schema
 
 
-def _told_unique(kind: Kind) -> str:
+def _told_more(kind: Kind) -> str:
     names = (kind.extra or {}).get("unique")
-    return f" ; unique={' '.join(names)}" if names else ""
+    return (f" ; unique={' '.join(names)}" if names else "") + (" ; open=true" if kind.is_open else "")
 
 
 _KNOWN_KEYS = frozenset({"f", "kind", "fields", "pin", "relations"})
@@ -142,8 +158,7 @@ _KNOWN_KEYS = frozenset({"f", "kind", "fields", "pin", "relations"})
 def _apply_put(schema: Schema, fact: Fact, entry: Entry) -> None:
     if "kind" in fact:
         extra = {k: v for k, v in fact.items() if k not in _KNOWN_KEYS} or None
-        schema.kinds[fact["kind"]] = Kind(fact["kind"], tuple(fact.get("fields", ())), bool(fact.get("pin", False)), extra)
-        schema._orders.clear()
+        schema.put(Kind(fact["kind"], tuple(fact.get("fields", ())), bool(fact.get("pin")), extra))
     if "relations" in fact:
         schema.relations = tuple(fact["relations"])
     schema.seq = entry.seq
@@ -175,7 +190,7 @@ def derive_id(kind: str, locator: str) -> str:
         return head + plain
     from hashlib import sha256  # OpenSSL: not at every start
 
-    digest = sha256(locator.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    digest = sha256(locator.encode(errors="surrogatepass")).hexdigest()[:12]
     return f"{head}{plain[: ID_CHARS - _LOSSY_TAIL - len(head)]}_{digest}"
 
 
@@ -186,17 +201,20 @@ def near(name: str, candidates: Iterable[str], count: int = 3) -> list[str]:
     folded: dict[str, str] = {}
     for candidate in candidates:
         folded.setdefault(candidate.lower(), candidate)
-    return [folded[match] for match in get_close_matches(name.lower(), list(folded), n=count, cutoff=0.6)]
+    return [folded[match] for match in get_close_matches(name.lower(), list(folded), n=count)]
 
 
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.-"
 _PROBED_CHARS = 24
+_PROBED_KINDS = 256
+_PROBED_LOCATOR = 1_000
 
 
-def near_ids(name: str, exists: Callable[[str], bool], count: int = 3) -> list[str]:
-    """Return up to count existing ids one slip away from name: case, a character changed, swapped, missing or too many.
+def near_ids(name: str, exists: Callable[[str], bool], count: int = 3, kinds: Iterable[str] = ()) -> list[str]:
+    """Return up to count existing ids that name may mean: the pins of these kinds whose locator it is, and ids one slip away.
 
-    Asks for a bounded number of spellings (about 130 a character) instead of reading the graph. Order: as listed, then by id.
+    A slip is case, a character changed, swapped, missing or too many. Asks for a bounded number of spellings (about 130 a
+    character) instead of reading the graph. Order: as listed, then by id.
     """
     found: list[str] = []
     cut = name[:_PROBED_CHARS]
@@ -212,7 +230,8 @@ def near_ids(name: str, exists: Callable[[str], bool], count: int = 3) -> list[s
 
     places = range(len(cut))
     if (
-        take((name.upper(), name.lower(), name.capitalize(), name.replace("-", "_"), name.replace("_", "-")))
+        take(derive_id(kind, name[:_PROBED_LOCATOR]) for kind in islice(kinds, _PROBED_KINDS))
+        or take((name.upper(), name.lower(), name.capitalize(), name.replace("-", "_"), name.replace("_", "-")))
         or take(cut[:i] + cut[i + 1] + cut[i] + cut[i + 2 :] + rest for i in range(len(cut) - 1))
         or take(cut[:i] + cut[i + 1 :] + rest for i in reversed(places))
         or take(cut[:i] + c + cut[i + 1 :] + rest for i in reversed(places) for c in _ALPHABET)

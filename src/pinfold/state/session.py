@@ -69,20 +69,16 @@ class SessionState:
     def exists(self) -> bool:
         return self.seq > 0
 
-    def expires_at_ms(self) -> int | None:
-        """Return when the session ends unless it is used again, None without a ttl."""
+    def expires_at_ms(self, used_ms: int = 0) -> int | None:
+        """Return when the session ends unless it is used again, None without a ttl. used_ms: latest use not journaled yet."""
         if self.settings.ttl_ms is None:
             return None
-        return max(self.recency.last_used_ms, self.at_ms) + self.settings.ttl_ms
+        return max(self.recency.last_used_ms, self.at_ms, used_ms) + self.settings.ttl_ms
 
     def is_over(self, now_ms: int, used_ms: int = 0) -> bool:
-        """Return whether the session was ended or its ttl ran out. used_ms: latest use not journaled yet."""
-        if self.settings.ended_at_ms is not None:
-            return True
-        expires_at_ms = self.expires_at_ms()
-        if expires_at_ms is None or self.settings.ttl_ms is None:
-            return False
-        return max(expires_at_ms, used_ms + self.settings.ttl_ms) <= now_ms
+        """Return whether the session was ended or its ttl ran out."""
+        expires_at_ms = self.expires_at_ms(used_ms)
+        return self.settings.ended_at_ms is not None or (expires_at_ms is not None and expires_at_ms <= now_ms)
 
 
 def _apply_session(state: SessionState, fact: Fact, entry: Entry) -> None:
@@ -104,27 +100,22 @@ _SETTING = {
 }
 
 
-def _on_graph(name: str, step: Callable[[Graph, Fact, Entry], None]) -> Callable[[SessionState, Fact, Entry], None]:
-    def put(state: SessionState, fact: Fact, entry: Entry) -> None:
-        step(state.graph, fact, entry)
-        if state.inputs.on or "in" in fact or SUPERSEDED_BY in (fact.get("fields") or ()) or fact.get("rel") == DERIVED_FROM:
-            state.inputs.row_put(fact, state.schema)
-
-    def drop(state: SessionState, fact: Fact, entry: Entry) -> None:
-        step(state.graph, fact, entry)
-        if state.inputs.on:
-            state.inputs.row_drop(fact["id"])
-
-    return put if name.endswith(".put") else drop
+def _row_put(state: SessionState, fact: Fact, entry: Entry) -> None:
+    graph_rules.APPLY[fact["f"]](state.graph, fact, entry)
+    if state.inputs.on or "in" in fact or SUPERSEDED_BY in (fact.get("fields") or ()) or fact.get("rel") == DERIVED_FROM:
+        state.inputs.row_put(fact, state.schema)
 
 
-def _on_schema(step: Callable[[Schema, Fact, Entry], None]) -> Callable[[SessionState, Fact, Entry], None]:
-    def put(state: SessionState, fact: Fact, entry: Entry) -> None:
-        step(state.schema, fact, entry)
-        if "kind" in fact and ("unique" in fact or fact["kind"] in state.inputs.unique):
-            state.inputs.declared(fact["kind"], state.graph, state.schema)
+def _row_drop(state: SessionState, fact: Fact, entry: Entry) -> None:
+    graph_rules.APPLY[fact["f"]](state.graph, fact, entry)
+    if state.inputs.on:
+        state.inputs.row_drop(fact["id"])
 
-    return put
+
+def _schema_put(state: SessionState, fact: Fact, entry: Entry) -> None:
+    schema_rules.APPLY[fact["f"]](state.schema, fact, entry)
+    if "kind" in fact and ("unique" in fact or fact["kind"] in state.inputs.unique):
+        state.inputs.declared(fact["kind"], state.graph, state.schema)
 
 
 def _slot_put(state: SessionState, fact: Fact, entry: Entry) -> None:
@@ -146,8 +137,9 @@ APPLY: dict[str, Callable[[SessionState, Fact, Entry], None]] = {
     "promise.drop": lambda s, fact, entry: promise_rules.apply_drop(s.promises, fact, entry),
     "touch": lambda s, fact, entry: s.recency.touch(fact),
     "session.put": _apply_session,
-    **{name: _on_graph(name, step) for name, step in graph_rules.APPLY.items()},
-    **{name: _on_schema(step) for name, step in schema_rules.APPLY.items()},
+    **dict.fromkeys(("node.put", "edge.put", "law.put"), _row_put),
+    **dict.fromkeys(("node.drop", "edge.drop", "law.drop"), _row_drop),
+    "schema.put": _schema_put,
     "lost": lambda s, fact, entry: None,  # what a repair puts where an entry could not be read
 }
 
@@ -162,8 +154,7 @@ def apply(state: SessionState, entry: Entry, entry_hash: bytes) -> None:
     for fact in entry.facts:
         APPLY[fact["f"]](state, fact, entry)
     state.seq, state.hash = entry.seq, entry_hash
-    if entry.at_ms > state.at_ms:
-        state.at_ms = entry.at_ms
+    state.at_ms = max(state.at_ms, entry.at_ms)
     if entry.request_id is not None:
         state.requests[entry.request_id] = entry.seq
         state.requests.move_to_end(entry.request_id)
@@ -179,7 +170,7 @@ def decide_housekeep(state: SessionState, now_ms: int) -> list[Fact]:
         from pinfold.state.resting import finish
 
         expired = finish(state, expired, now_ms=now_ms, checks=False)
-    return [*facts, *expired] if expired else facts
+    return facts + expired
 
 
 # --- snapshots --------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import msgspec
 from pinfold import limits
 from pinfold.entry import Entry, Fact
 from pinfold.errors import Refused
-from pinfold.state.value import Blob, Stored, inline_bytes, key_bytes, stored_in, value_fields
+from pinfold.state.value import Blob, Stored, inline_bytes, stored_in, utf8_bytes, value_fields
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False):
@@ -155,7 +155,7 @@ class Silo:
             heappop(self.expiry)
 
     def _count(self, key: str, slot: Slot, sign: int) -> None:
-        self.inline_bytes += sign * (key_bytes(key) + inline_bytes(slot.value))
+        self.inline_bytes += sign * (utf8_bytes(key) + inline_bytes(slot.value))
         if type(slot.value) is Blob:
             self.blob_bytes += sign * slot.value.size
 
@@ -209,17 +209,15 @@ def decide_store(
     """
     old = silo.live(key, now_ms)
     index = silo.next_index if old is None else old.index
-    facts: list[Fact] = []
     evicted: list[str] = []
     if old is None and silo.silo_size is not None:
         over = len(silo.slots) + (key not in silo.slots) - silo.silo_size
-        if over > 0:
-            dead = set(islice(silo.expired(now_ms), limits.HOUSEKEEP_PER_TURN)) - {key}  # these leave with this entry anyway
-            evicted = _victims(recency, dead | {key}, over - len(dead), is_claimed)
-            facts += [{"f": "slot.drop", "k": victim, "why": "evicted"} for victim in evicted]
-    need = silo.inline_bytes + key_bytes(key) + inline_bytes(value)
-    if need > limits.SILO_INLINE_BYTES or type(value) is Blob:
-        expired = [k for k in silo.expired(now_ms) if k != key] if need > limits.SILO_INLINE_BYTES else []
+        dead = set(islice(silo.expired(now_ms), limits.HOUSEKEEP_PER_TURN)) - {key}  # these leave with this entry anyway
+        evicted = _victims(recency, dead | {key}, over - len(dead), is_claimed)
+    facts: list[Fact] = [{"f": "slot.drop", "k": victim, "why": "evicted"} for victim in evicted]
+    is_full = silo.inline_bytes + utf8_bytes(key) + inline_bytes(value) > limits.SILO_INLINE_BYTES
+    if is_full or type(value) is Blob:
+        expired = [k for k in silo.expired(now_ms) if k != key] if is_full else []
         _check_room(silo, key, value, [*evicted, *expired])
         facts += [{"f": "slot.drop", "k": k, "why": "expired"} for k in expired]
     put: Fact = {"f": "slot.put", "k": key, "i": index, **value_fields(value)}
@@ -243,7 +241,7 @@ def _victims(recency: Recency, spared: set[str], count: int, is_claimed: Callabl
 
 def _check_room(silo: Silo, key: str, value: Stored, leaving: list[str]) -> None:
     going = [(k, silo.slots[k].value) for k in dict.fromkeys((*leaving, key)) if k in silo.slots]
-    inline = silo.inline_bytes - sum(key_bytes(k) + inline_bytes(old) for k, old in going) + key_bytes(key) + inline_bytes(value)
+    inline = silo.inline_bytes - sum(utf8_bytes(k) + inline_bytes(old) for k, old in going) + utf8_bytes(key) + inline_bytes(value)
     large = silo.blob_bytes - sum(old.size for _, old in going if type(old) is Blob) + (value.size if type(value) is Blob else 0)
     for name, need, limit in (
         ("SILO_INLINE_BYTES", inline, limits.SILO_INLINE_BYTES),

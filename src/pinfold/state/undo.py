@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from pinfold.entry import Fact
 from pinfold.errors import Refused
-from pinfold.state.draft import NEW_BORN, Draft, Work
+from pinfold.state.draft import NEW_BORN, Draft, Work, form_of, kind_of
 from pinfold.state.graph import Edge, Graph, Law, Node
 from pinfold.state.schema import Schema
 
@@ -67,7 +67,7 @@ def _conflict(seq: int, later: dict[str, str]) -> Refused:
 
 def _is_alike(a: Node | Edge | Law, b: Node | Edge | Law | None) -> bool:
     """Return whether b can be had by changing a: the same form and kind."""
-    return b is not None and type(a) is type(b) and (not isinstance(a, Node) or not isinstance(b, Node) or a.kind == b.kind)
+    return b is not None and form_of(a) == form_of(b) and kind_of(a) == kind_of(b)
 
 
 def _restore(draft: Draft, before: Graph, id: str) -> None:
@@ -83,8 +83,7 @@ def _restore(draft: Draft, before: Graph, id: str) -> None:
             draft.attach(work)
         work.fields = was.fields
         return
-    form = "node" if isinstance(was, Node) else "edge" if isinstance(was, Edge) else "law"
-    work = Work(form, id, was.fields, 0, NEW_BORN + draft.created)
+    work = Work(form_of(was), id, was.fields, 0, NEW_BORN + draft.created)
     if isinstance(was, Node):
         work.kind = was.kind
     elif isinstance(was, Edge):

@@ -57,7 +57,7 @@ def pack_value(value: Any) -> tuple[Stored, int, bytes | None]:
     """
     if type(value) is str:
         try:
-            size = len(value) if value.isascii() else len(value.encode())
+            size = utf8_bytes(value)
         except UnicodeEncodeError:  # a lone surrogate is legal in JSON and nowhere else
             return _place(_to_json(value))
         if size <= limits.INLINE_VALUE_BYTES:
@@ -93,11 +93,12 @@ def _raw(stored: str | bytes | Json) -> tuple[bytes, str]:
 
 def _to_json(value: Any) -> Json:
     try:
-        text = _json_encode(value)
-        same = _json_decode(text) == value
-    except UnicodeEncodeError:
-        text = _json().dumps(value).encode()
-        same = _json().loads(text) == value
+        try:
+            text = _json_encode(value)
+            same = _json_decode(text) == value
+        except UnicodeEncodeError:
+            text = _json().dumps(value).encode()
+            same = _json().loads(text) == value
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise Refused(f"a {type(value).__name__} cannot be kept: {error}", code="bad_value", hint=_HINT) from error
     if not same:
@@ -157,15 +158,15 @@ def stored_in(fact: Fact) -> Stored:
     return stored
 
 
-def key_bytes(key: str) -> int:
-    """Return the UTF-8 length of a key."""
-    return len(key) if key.isascii() else len(key.encode())
+def utf8_bytes(text: str) -> int:
+    """Return the length of text in UTF-8. Raises UnicodeEncodeError at a lone surrogate."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def inline_bytes(stored: Stored | None) -> int:
     """Return the bytes this value takes in RAM: a blob takes none until it is read."""
     if type(stored) is str:
-        return len(stored) if stored.isascii() else len(stored.encode())
+        return utf8_bytes(stored)
     if type(stored) is bytes:
         return len(stored)
     return len(stored.text) if type(stored) is Json else 0
@@ -182,7 +183,7 @@ def check_key(key: str) -> str:
     """Return key where it can be one. Keys compare byte for byte: no normalisation. Raises Refused `bad_key`."""
     if type(key) is str:
         try:
-            size = len(key) if key.isascii() else len(key.encode())
+            size = utf8_bytes(key)
         except UnicodeEncodeError as error:
             raise Refused("a key must be valid Unicode; this one has a lone surrogate", code="bad_key", hint="hash or escape it") from error
         if size <= limits.KEY_BYTES:

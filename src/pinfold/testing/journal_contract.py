@@ -193,6 +193,13 @@ class JournalContract:
         append_all(journal, "s", chain(1, chain(1)[0]), chain(1)[0])
         assert other.version("s") != before
 
+    def test_a_confirmed_look_sees_what_was_appended_and_makes_no_session(self, journal: Journal, other: Journal) -> None:
+        before = other.version("s", True)
+        assert other.sessions() == []
+        append_all(journal, "s", chain(1))
+        assert other.version("s", True) != before
+        assert other.version("s", True) == other.version("s")
+
     def test_wait_returns_at_once_where_records_are_there(self, journal: Journal) -> None:
         append_all(journal, "s", chain(2))
         assert journal.wait("s", 1, BOUND_S) is True
@@ -206,6 +213,16 @@ class JournalContract:
         thread = threading.Thread(target=lambda: woken.append(other.wait("s", 0, BOUND_S)))
         thread.start()
         append_all(journal, "s", chain(1))
+        thread.join(BOUND_S)
+        assert woken == [True]
+
+    def test_wait_is_woken_by_an_append_through_the_same_handle(self, journal: Journal) -> None:
+        woken: list[bool] = []
+        thread = threading.Thread(target=lambda: woken.append(journal.wait("s", 1, BOUND_S)))
+        first, second = chain(2)
+        append_all(journal, "s", [first])
+        thread.start()
+        append_all(journal, "s", [second], after=first)
         thread.join(BOUND_S)
         assert woken == [True]
 
@@ -367,6 +384,20 @@ class JournalContract:
         journal.trim("s", 3, 3)
         journal.collect_blobs(journal.now_ms() + 10_000)
         assert journal.get_blob("s", name) == b"named"
+
+    def test_a_blob_goes_with_the_last_snapshot_that_named_it(self, journal: Journal) -> None:
+        name = sha256(b"named").digest()
+        records = chain(8)
+        append_all(journal, "s", records[:3], blobs=blob_of(b"named"))
+        append_all(journal, "s", records[3:], records[2])
+        for seq, names in ((3, [name]), (5, [])):
+            journal.save_snapshot("s", snapshot_of(seq, blobs=names))
+        journal.trim("s", 5, 5)
+        assert journal.collect_blobs(journal.now_ms() + 10_000) == (0, 0)
+        journal.save_snapshot("s", snapshot_of(7))
+        journal.collect_blobs(journal.now_ms() + 10_000)
+        assert [snapshot.seq for snapshot in journal.load_snapshots("s")] == [7, 5]
+        assert journal.get_blob("s", name) is None
 
     def test_collect_blobs_never_drops_young_ones(self, journal: Journal) -> None:
         append_all(journal, "s", chain(1))

@@ -1,4 +1,4 @@
-"""A deterministic simulation: several engines, one journal, a clock that lies, and everything that can go wrong.
+"""A deterministic simulation: several engines, one journal of any kind, a clock that lies, and everything that can go wrong.
 
 `run_history(seed)` plays a random history and checks what must hold all along; the seed is the whole bug report.
 Nothing here sleeps, starts a thread or reads the real clock.
@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -50,11 +50,13 @@ import msgspec
 
 from pinfold import limits
 from pinfold.doctor import examine
-from pinfold.engine import Engine, Waiter, load_state
+from pinfold.engine import Engine, Waiter
 from pinfold.entry import Entry, Record, decode_entry
 from pinfold.errors import PinfoldError, Refused, Unavailable
+from pinfold.fold import load_state
 from pinfold.history import Past
-from pinfold.journal.base import Conflict, Snapshot
+from pinfold.journal.base import Conflict, Journal, Snapshot
+from pinfold.journal.heads import Heads
 from pinfold.journal.memory import MemoryJournal
 from pinfold.memory import Memory
 from pinfold.session import Session
@@ -122,36 +124,63 @@ class WallClock:
         return self._true() + self.offset_ms
 
 
-class FaultyJournal(MemoryJournal):
-    """One process's handle on a MemoryJournal, with faults by `rates`. interfere: what another process does meanwhile."""
+class Handle(MemoryJournal):
+    """One process's handle on a MemoryJournal. As with a server, its version is one session's, and its own appends change nothing."""
+
+    def __init__(self, store: MemoryJournal) -> None:
+        self._store = store
+        self._clock = store._clock
+        self._kept = store._kept
+        self._changed = store._changed
+        self._heads = Heads(0)
+
+    @property
+    def _version(self) -> int:
+        return self._store._version
+
+    @_version.setter
+    def _version(self, value: int) -> None:
+        self._store._version = value
+
+    def append(self, session: str, after: int, after_hash: bytes, records: Sequence[Record], blobs: Mapping[bytes, bytes]) -> Conflict | None:
+        reply = super().append(session, after, after_hash, records, blobs)
+        if reply is None:
+            self._heads.appended(session, after_hash, records[-1].hash, 0.0)
+        return reply
+
+    def version(self, session: str, confirm: bool = False) -> int:
+        kept = self._kept.get(session)
+        return self._heads.looked(session, kept.records[-1].hash if kept is not None and kept.records else None, 0.0)
+
+
+class FaultyJournal:
+    """A handle on a journal, with the clock of its machine, and faults by `rates`. interfere: what another process does meanwhile."""
 
     def __init__(
         self,
-        inner: MemoryJournal,
+        inner: Journal,
         clock: Callable[[], int],
         dice: random.Random | None = None,
         rates: Mapping[str, float] = {},
         interfere: Callable[[], None] = lambda: None,
         met: Counter[str] | None = None,
+        dropping: Callable[[str], None] = lambda session: None,
     ) -> None:
         self._inner = inner
+        self._dropping = dropping
         self._clock = clock
-        self._kept = inner._kept
-        self._changed = inner._changed
         self._dice = dice or random.Random(0)
         self._rates = dict(rates)
         self._interfere = interfere
-        self._told: int | None = None
-        self._own = 0
+        self._told: dict[str, Hashable] = {}
+        self._doubts = 0
         self.met = met if met is not None else Counter()
 
-    @property
-    def _version(self) -> int:
-        return self._inner._version
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
-    @_version.setter
-    def _version(self, value: int) -> None:
-        self._inner._version = value
+    def now_ms(self) -> int:
+        return self._clock()
 
     def quiet(self) -> None:
         """No faults from here on."""
@@ -171,36 +200,40 @@ class FaultyJournal(MemoryJournal):
         if self._strikes("fail_before"):
             raise Unavailable("simulated: nothing was written", code="io_error")
         reply = self._inner.append(session, after, after_hash, records, blobs)
-        self._own += reply is None
         if self._strikes("duplicate"):
             self._inner.append(session, after, after_hash, records, blobs)
         if self._strikes("crash_after"):
             raise Crashed
         if self._strikes("reply_lost"):
+            self._doubts += 1
             raise Unavailable("simulated: the reply was lost", code="io_error", maybe_applied=True)
         return reply
 
-    def version(self, session: str) -> int:
-        if self._told is None or not self._strikes("stale_hint"):
-            self._told = self._inner.version(session) - self._own  # as in SQLite, one's own commits change nothing
-        return self._told
+    def drop(self, session: str) -> None:
+        self._dropping(session)
+        self._inner.drop(session)
+
+    def version(self, session: str, confirm: bool = False) -> Hashable:
+        if session not in self._told or confirm or not self._strikes("stale_hint"):
+            self._told[session] = self._inner.version(session, confirm), self._doubts
+        return self._told[session]
 
     def load_snapshots(self, session: str, limit: int | None = None) -> list[Snapshot]:
-        found = super().load_snapshots(session, limit)
+        found = self._inner.load_snapshots(session, limit)
         if self._strikes("race"):
             self._interfere()
         return found
 
     def save_snapshot(self, session: str, snapshot: Snapshot) -> None:
-        kept = super().load_snapshots(session)
+        kept = self._inner.load_snapshots(session)
         if (not kept or len(kept[0].body) > 1) and self._strikes("torn_snapshot"):
             snapshot = Snapshot(snapshot.seq, snapshot.hash, snapshot.body[:1], snapshot.blobs)
-        super().save_snapshot(session, snapshot)
+        self._inner.save_snapshot(session, snapshot)
         if self._strikes("crash_in_compact"):
             raise Crashed
 
     def wait(self, session: str, after: int, timeout_s: float) -> bool:
-        return not self._strikes("lost_wake_up") and bool(self.read(session, after))
+        return not self._strikes("lost_wake_up") and bool(self._inner.read(session, after))
 
 
 class Oracle:
@@ -213,7 +246,7 @@ class Oracle:
         self.values: Counter[str | bytes] = Counter()
         self.hashes: dict[int, str] = {}
 
-    def observe(self, journal: MemoryJournal) -> None:
+    def observe(self, journal: Journal) -> None:
         for record in journal.read(self.id, self.state.seq):
             entry = decode_entry(record)
             _must(entry.seq == self.state.seq + 1, f"a gap: entry {entry.seq} after {self.state.seq}")
@@ -245,11 +278,15 @@ class Oracle:
             _must(settles, f"entry {entry.seq}: {key} was settled under token {fact['t']}, which does not hold it")
 
 
+Life = tuple[str, int]
+"""A journal, and how many of its name were dropped before it: once the last of a session is purged, its name begins anew."""
+
+
 class Held(msgspec.Struct):
     """A claim that an engine's worker owns, as it believes."""
 
     claim: Claimed
-    journal_id: str
+    life: Life
 
 
 class Request(msgspec.Struct):
@@ -258,7 +295,7 @@ class Request(msgspec.Struct):
     request_id: str
     run: Callable[[Session], Any]
     value: str | bytes | None
-    answers: dict[str, Any] = {}
+    answers: dict[Life, Any] = {}
 
 
 class Process:
@@ -276,7 +313,7 @@ class Process:
     def open(self) -> None:
         history = self.history
         self.held, self.waiting = [], []
-        self.journal = FaultyJournal(history.inner, self.wall, history.dice, history.rates, lambda: history.interfere(self), history.met)
+        self.journal: Any = FaultyJournal(history.handle(), self.wall, history.dice, history.rates, lambda: history.interfere(self), history.met, history.bury)
         self.memory = Memory(journal=self.journal, background=False)  # no actor: two may write byte for byte the same
         self.memory._engine = Engine(self.journal, self.history.clock.monotonic, background=False)
         self.session = self.memory.session(history.NAME)
@@ -314,18 +351,25 @@ class History:
     NAME = "sim"
     KEYS = ("a", "b", "c", "d", "aa", "ab")
 
-    def __init__(self, seed: int, engines: int = 3, steps: int = 120, rates: Mapping[str, float] = RATES) -> None:
+    def __init__(
+        self, seed: int, engines: int = 3, steps: int = 120, rates: Mapping[str, float] = RATES, open_handle: Callable[[], Journal] | None = None
+    ) -> None:
         self.seed = seed
         self.dice = random.Random(seed)
         self.clock = SimClock()
-        self.inner = MemoryJournal(self.clock)
+        self.handles: list[Journal] = []
+        store = MemoryJournal(self.clock)
+        self._open_handle = open_handle or (lambda: Handle(store))
+        self.inner = self.handle()
+        """The observer's own handle."""
         self.rates = rates
         self.met: Counter[str] = Counter()
         self.oracles: dict[str, Oracle] = {}
+        self.buried: list[Oracle] = []
         self.acknowledged: set[str | bytes] = set()
         self.refused: set[str | bytes] = set()
         self.unsure: set[str | bytes | None] = set()
-        self.tokens: dict[tuple[str, int], str] = {}
+        self.tokens: dict[tuple[Life, int], str] = {}
         self.requests: list[Request] = []
         self.serial = self.forks = 0
         self.steps = steps
@@ -334,6 +378,11 @@ class History:
         self.processes: list[Process] = []
         self.silo_size = self.dice.choice([None, None, 2, 4])
         self.processes += [Process(self, number) for number in range(engines)]
+
+    def handle(self) -> Journal:
+        """Return a new handle on the store; those of processes that died stay open until the end, as a server sees it."""
+        self.handles.append(self._open_handle())
+        return self.handles[-1]
 
     def run(self) -> Report:
         before = {name: getattr(limits, name) for name in self.limits}
@@ -344,6 +393,8 @@ class History:
         finally:
             for name, value in before.items():
                 setattr(limits, name, value)
+            for handle in self.handles:
+                handle.close()
 
     def _run(self) -> Report:
         done = 0
@@ -361,8 +412,9 @@ class History:
             raise InvariantBroken(f"seed {self.seed}, step {done}: {broken}") from broken
         except (PinfoldError, Crashed) as error:
             raise InvariantBroken(f"seed {self.seed}, step {done}: {type(error).__name__} must not come here: {error}") from error
-        last = max(self.oracles.values(), key=lambda oracle: len(oracle.records))
-        entries = sum(len(oracle.records) for oracle in self.oracles.values())
+        oracles = [*self.oracles.values(), *self.buried]
+        last = max(oracles, key=lambda oracle: len(oracle.records))
+        entries = sum(len(oracle.records) for oracle in oracles)
         trimmed = sum(records[0].seq - 1 for journal_id in self.oracles if (records := self.inner.read(journal_id, 0, 1)))
         return Report(self.seed, done, entries, len(self.tokens), self.forks, trimmed, dict(self.met), state_hash(last.state))
 
@@ -432,6 +484,15 @@ class History:
         for journal_id in self.inner.incarnations(self.NAME):
             self._oracle(journal_id).observe(self.inner)
 
+    def bury(self, journal_id: str) -> None:
+        """A journal is about to be dropped: what it says is looked at for the last time."""
+        if journal_id in self.oracles:
+            self.oracles[journal_id].observe(self.inner)
+            self.buried.append(self.oracles.pop(journal_id))
+
+    def _life(self, journal_id: str) -> Life:
+        return journal_id, sum(oracle.id == journal_id for oracle in self.buried)
+
     def _oracle(self, journal_id: str) -> Oracle:
         return self.oracles.setdefault(journal_id, Oracle(journal_id))
 
@@ -479,15 +540,16 @@ class History:
 
     def _send(self, process: Process, request: Request) -> None:
         journal_id = process.session._id
+        life = self._life(journal_id)
         known = request.request_id in self._oracle(journal_id).state.requests
         self.refused.discard(request.value or "")  # this attempt may succeed
         answer = self._act(process, lambda p: request.run(p.session), request.value)
         _must(not (known and isinstance(answer, (Hit, Pending))), f"{request.request_id} was applied, and its retry answered {answer}")
-        if answer is None or isinstance(answer, (AlreadyApplied, Hit, Pending)) or process.session._id != journal_id:
+        if answer is None or isinstance(answer, (AlreadyApplied, Hit, Pending)) or self._life(process.session._id) != life:
             return  # nobody knows, or nothing was written: a retry decides
-        first = request.answers.setdefault(journal_id, answer)
+        first = request.answers.setdefault(life, answer)
         _must(answer == first, f"{request.request_id} was answered {first} and then {answer}")
-        if isinstance(answer, Claimed) and (journal_id, answer.token) not in self.tokens:
+        if isinstance(answer, Claimed) and (life, answer.token) not in self.tokens:
             self._won(process, answer, settled_since=known)
 
     def claim(self, process: Process) -> None:
@@ -502,11 +564,12 @@ class History:
 
     def _won(self, process: Process, claim: Claimed, settled_since: bool = False) -> None:
         journal_id = process.session._id
-        _must((journal_id, claim.token) not in self.tokens, f"token {claim.token} of {claim.key} was handed out twice")
-        self.tokens[journal_id, claim.token] = claim.key
+        life = self._life(journal_id)
+        _must((life, claim.token) not in self.tokens, f"token {claim.token} of {claim.key} was handed out twice")
+        self.tokens[life, claim.token] = claim.key
         promise = self._oracle(journal_id).state.promises.by_key.get(claim.key)
         _must(settled_since or (promise is not None and promise.token == claim.token), f"the claim of {claim.key} is not in the journal")
-        process.held.append(Held(claim, journal_id))
+        process.held.append(Held(claim, life))
 
     def settle(self, process: Process) -> None:
         """A worker comes back with its result, in time or long after its lease."""
@@ -514,7 +577,7 @@ class History:
             return
         held = process.held.pop(self.dice.randrange(len(process.held)))
         session, claim = process.session, held.claim
-        if held.journal_id != session._id:
+        if held.life != self._life(session._id):
             return
         value, known = self._value(large=self.dice.random() < 0.1)
         how = self.dice.random()
@@ -540,7 +603,7 @@ class History:
                 raise InvariantBroken(f"fulfil of {key} was refused with {process.refusal.code}, the journal would have it")
 
     def renew(self, process: Process) -> None:
-        held = [h for h in process.held if h.journal_id == process.session._id]
+        held = [h for h in process.held if h.life == self._life(process.session._id)]
         if held:
             claim = self.dice.choice(held).claim
             self._act(process, lambda p: p.session.renew(claim, 3.0))
@@ -568,7 +631,7 @@ class History:
     def peek(self, process: Process) -> None:
         key = self._key()
         session = process.session
-        process.journal._told = None  # this look is not a stale one
+        process.journal._told.clear()  # this look is not a stale one
         rates, process.journal._rates = process.journal._rates, {}
         try:
             found = session.peek(key)
@@ -594,7 +657,7 @@ class History:
         """What a watcher does; then look after those who wait: woken, or awake by themselves once the lease has lapsed."""
         replica = process.session._replica
         if process.journal.wait(replica.id, replica.state.seq, 0.0):
-            replica.catch_up()
+            replica.read_on()
         for key, waiter in list(process.waiting):
             lapsed = not replica.state.promises.is_claimed(key, process.now_ms())
             if (waiter.outcome is not None or lapsed) and (key, waiter) in process.waiting:  # a death in between empties it
@@ -647,6 +710,7 @@ class History:
     def end(self, process: Process) -> None:
         if self.dice.random() < 0.3:
             self._act(process, lambda p: p.memory.end(self.NAME))
+            self._act(process, lambda p: p.memory.purge())  # not every store does it by itself
             self._reopen_session(process)
 
     ACTIONS: tuple[Callable[[History, Process], None], ...] = (
@@ -675,7 +739,7 @@ class History:
         for journal_id, oracle in self.oracles.items():
             expected = state_hash(oracle.state)
             if self.inner.info(journal_id) is None:
-                continue  # ended long ago and purged
+                continue  # nothing was written yet
             _must(state_hash(load_state(self.inner, journal_id)) == expected, f"{journal_id}: snapshot + tail differ from the full replay")
             for slot in oracle.state.silo.slots.values():
                 if isinstance(slot.value, Blob):
@@ -694,14 +758,14 @@ class History:
                         process.journal._rates = rates
                     _must(state_hash(replica.state) == expected, f"{journal_id}: process {process.number} differs from the full replay")
         written: Counter[str | bytes] = Counter()
-        for oracle in self.oracles.values():
+        for oracle in [*self.oracles.values(), *self.buried]:
             written += oracle.values
         for value in self.acknowledged:
             _must(written[value] >= 1, f"{value!r} was acknowledged and is in no journal")
         for value in self.refused - self.acknowledged:
             _must(written[value] == 0, f"{value!r} was refused and is in the journal")
         for request in self.requests:
-            if request.value is not None and len(self.oracles) == 1:
+            if request.value is not None and len(self.oracles) + len(self.buried) == 1:
                 _must(written[request.value] <= 1, f"{request.request_id} was applied {written[request.value]} times")
 
     def check_store(self) -> None:
@@ -710,9 +774,13 @@ class History:
             _must(not finding.damage or finding.code == "torn_snapshot", f"doctor: {finding.session}: {finding.message}")
 
 
-def run_history(seed: int, engines: int = 3, steps: int = 120, rates: Mapping[str, float] = RATES) -> Report:
-    """Play the history of this seed. Raises InvariantBroken, whose message begins with the seed."""
-    return History(seed, engines, steps, rates).run()
+def run_history(seed: int, engines: int = 3, steps: int = 120, rates: Mapping[str, float] = RATES, open_handle: Callable[[], Journal] | None = None) -> Report:
+    """Play the history of this seed. Raises InvariantBroken, whose message begins with the seed.
+
+    open_handle: opens a handle on an empty store, for each process and the observer; default a journal in RAM. Every backend gives
+    the same report for one seed.
+    """
+    return History(seed, engines, steps, rates, open_handle).run()
 
 
 def _held(promise: rules.Promise | None, at_ms: int) -> bool:
