@@ -52,7 +52,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--small", action="store_true", help="a hundredth of the work: to see that it runs, not for figures")
     parser.add_argument("--quick", action="store_true", help="the sizes of the quick report")
     parser.add_argument("--lines", metavar="FILE", help="write rows as JSON lines too, each bench's when it ends")
-    parser.add_argument("--million", action="store_true", help="reads and search at 1,000,000 rows too: some minutes and 3 GB")
     parser.add_argument("--no-peers", action="store_true", help="install and run no peers")
     parser.add_argument("--cpu", action="store_true", help="in-process figures in CPU time, where other programs compete for the cores")
     options = parser.parse_args(arguments)
@@ -110,7 +109,7 @@ def _run(table: harness.Table, folder: Path, names: Sequence[str], options: argp
             pmll = peer(PMLL, "peer_pmll.py") if name in silo.BENCHES else None
             memnet = lambda: peer(MEMNET, "peer_memnet.py")  # noqa: E731
             try:
-                BENCHES[name](Bench(table, own, pmll, options.small, options.million, memnet, shared, not options.no_peers, options.quick))
+                BENCHES[name](Bench(table, own, pmll, options.small, memnet, shared, not options.no_peers, options.quick))
             except PeerMissing as missing:
                 table.note(name, f"what follows was left out: {missing}")
                 harness.say(str(missing))

@@ -50,7 +50,7 @@ def mcp(bench: Bench) -> None:
 
         return Side(name, run, lambda: tools[name] > 0)
 
-    bench.table.compare("MCP start to tools/list", "ms", [start(name) for name in commands], repeats=1 if bench.small else bench.table.repeats)
+    bench.table.compare("MCP start to tools/list", "ms", [start(name) for name in commands], repeats=1 if bench.small or bench.quick else bench.table.repeats)
     calls = bench.calls(300)
     peers = {name: McpPeer(command, env=environment) for name, command in commands.items()}
     for peer in peers.values():

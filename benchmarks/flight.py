@@ -95,8 +95,9 @@ def flight(bench: Bench) -> None:
         peers: dict[tuple[str, str], Peer] = {}
         shared = open_sides(bench, stack, SHARED, peers)
         in_loop = open_sides(bench, stack, IN_LOOP, peers)
-        compare(bench, "shared hit", "us", "hit", "us", shared, repeats, some, calls=bench.calls(2_000))
-        compare(bench, "async hit", "us", "hit_async", "us", in_loop, repeats, some, calls=bench.calls(2_000))
+        calls = bench.calls(500 if bench.quick else 2_000)
+        compare(bench, "shared hit", "us", "hit", "us", shared, repeats, some, calls=calls)
+        compare(bench, "async hit", "us", "hit_async", "us", in_loop, repeats, some, calls=calls)
         tasks = bench.calls(1_000)
         compare(bench, f"stampede, {tasks:,} tasks on one key", "s", "tasks", "s", in_loop, repeats, some, count=tasks, work_s=0.05)
         threads = 8 if bench.small else 64
@@ -105,7 +106,7 @@ def flight(bench: Bench) -> None:
         processes, keys = (2, 5) if bench.small else (8, 40)
         enough = lambda n: n >= keys  # noqa: E731
         name = f"stampede, {processes} processes on {keys} keys of 20 ms"
-        compare(bench, name, "s", "processes", "s", shared, min(repeats, 3), enough, count=processes, keys=keys, work_s=0.02)
+        compare(bench, name, "s", "processes", "s", shared, 1 if bench.quick else min(repeats, 3), enough, count=processes, keys=keys, work_s=0.02)
 
 
 BENCHES: dict[str, Callable[[Bench], None]] = {"flight": flight}

@@ -49,19 +49,20 @@ SECTIONS = (
             ("peek", "set", "once", "durable"), 25),
     Section("Many processes", "Eight processes claim the same keys: executions are counted by a log.", ("race",), 120, ("race",), 20, 3),
     Section("Single flight", "Beside the libraries people use for it. A side whose callers do not all get the right value is refused; "
-            "executions are figures, since some promise less.", ("flight",), 180, ("flight",), 20),
+            "executions are figures, since some promise less.", ("flight",), 180, ("flight",), 45),
     Section("Whole commands", "From nothing to the exit.", ("command", "pinmap", "socket"), 120, ("command",), 10, 9),
     Section("Graph", "Beside MemNet, which keeps it in RAM.", ("rates", "update", "reads", "opening", "size", "shape", "newest"), 720, ("shape",), 15, 3),
     Section("Accuracy and tokens", "200 questions and a task of twenty turns over sessions of real text; a scripted task over MCP.",
             ("budget", "answers", "listing"), 180, ("answers",), 15),
     Section("Honest miss", "Through real sessions: `resolve_context` on answerable and on foreign queries.", ("miss",), 240),
     Section("Recall by size", "Synthetic memories of 24 words, through sessions on SQLite.", ("search", "remember", "first-search"), 330),
-    Section("MCP and HTTP", "Beside bare servers on the same SDK.", ("mcp", "http"), 150, ("mcp",), 20),
+    Section("MCP and HTTP", "Beside bare servers on the same SDK.", ("mcp", "http"), 150, ("mcp",), 40),
     Section("Stores", "LangGraph's stores beside the silo.", ("langgraph",), 60),
     Section("Other journals", "An append beside the raw server doing the same.", ("fleet",), 150),
     Section("Growth", "Cost by size. An exponent of 0 is O(1), of 1 linear.", ("growth", "stale", "inputs"), 150),
     Section("Instructions", "Counted by callgrind: the same on a busy machine as on a quiet one.", ("instructions",), 200),
     Section("Recall", "The same files, the same queries, the same run. `> 20 s`: the side's time for that set was over.", ("recall",), 1200, ("recall",), 60),
+    Section("A million rows", "Last, since a slow machine has no time for it.", ("reads-million", "search-million"), 720, repeats=3),
 )  # fmt: skip
 
 

@@ -36,7 +36,6 @@ class Bench:
     folder: Path
     peer: Peer | None = None
     small: bool = False
-    million: bool = False
     memnet: Callable[[], Peer | None] = lambda: None
     shared: dict[str, Any] = field(default_factory=dict)
     peers: bool = True

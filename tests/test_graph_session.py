@@ -42,6 +42,25 @@ def rows(session: Session) -> dict[str, str]:
     return {item.id: item.line for item in session.find(form="any", limit=10_000).items}
 
 
+# --- what reading saved -------------------------------------------------------------------------------------------
+
+
+def test_the_ledger_tells_what_pin_maps_cost_and_what_dumps_had_cost(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    with Memory(url) as memory:
+        session = memory.session("s", silo_size=10)
+        assert session.status().ledger["tokens_served"] == session.status().ledger["tokens_full"] == 0
+        session.mutate("\n".join(f"+ TSK [T{n}] ; goal=the {n}th thing to do ; status=open" for n in range(400)) + "\n+ [T1] --(needs)--> [T2]")
+        first = session.pin_map("T1")
+        second = session.pin_map("T1", since=first.etag)
+        ledger = session.status().ledger
+        dump = first.tokens / len(first.ids) * 401
+        assert first.tokens > second.tokens and ledger["tokens_served"] == first.tokens + second.tokens
+        assert 0.5 * 2 * dump < ledger["tokens_full"] < 1.5 * 2 * dump
+    with Memory(url) as memory:
+        assert memory.session("s").status().ledger == ledger
+
+
 # --- saved and loaded ---------------------------------------------------------------------------------------------
 
 

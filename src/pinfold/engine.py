@@ -96,7 +96,7 @@ class Replica:
         self._compacting = threading.Lock()
         self._wrote = False
         self.done: Counter[str] = Counter()
-        """What this process did: turns, conflicts, and of touches no longer held, hits, misses, joined, avoided."""
+        """What this process did: turns, conflicts, and of touches no longer held, what they counted."""
         self.recall: Recall | None = None
         """The index of this session's graph, once somebody searched."""
         self._dropped = False
@@ -394,6 +394,12 @@ class Replica:
             self._timer.daemon = True
             self._timer.start()
 
+    def read(self, tokens: int, full_tokens: int) -> None:
+        """Note that a pin map of so many tokens was read where the whole graph would have been full_tokens."""
+        with self.lock:
+            self.touches.served += tokens
+            self.touches.full += full_tokens
+
     def _touch_interval_s(self) -> float:
         """A ttl that slides must be journaled before it ends, or other processes would take the session for over."""
         ttl_ms = self.state.settings.ttl_ms
@@ -646,7 +652,7 @@ class Engine:
             gone._drop_touches()
 
     def tally(self) -> Counter[str]:
-        """Return what this process did with all sessions: turns, conflicts, hits, misses, joined, avoided."""
+        """Return what this process did with all sessions: turns, conflicts, and what touches counted."""
         with self._lock:
             return sum((replica.tally() for replica in self._replicas.values()), self._tally_of_gone)
 

@@ -137,7 +137,10 @@ class GraphReads:
 
         found = shown({} if self._replica.state.inputs.given else None)
         because = self._because_of(found.ids)  # files are looked at for it, so not under the lock
-        return shown({id: format_stale(id, words) for id, words in because.items()}) if because else found
+        if because:
+            found = shown({id: format_stale(id, words) for id, words in because.items()})
+        self._replica.read(found.tokens, found.full_tokens)
+        return found
 
     def _because_of(self, ids: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """Return why rows are stale, in words, for those of these that are. What was once is not stale."""

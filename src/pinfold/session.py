@@ -247,6 +247,8 @@ class Session(InputsSession, RecallSession):
                 ledger={
                     "executions_avoided": recency.avoided + touches.avoided,
                     "waits_joined": recency.joined + touches.joined,
+                    "tokens_served": recency.served + touches.served,
+                    "tokens_full": recency.full + touches.full,
                 },
             )
 

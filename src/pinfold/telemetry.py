@@ -47,6 +47,8 @@ COUNTED = {
     "misses": Counted("misses", "{look}", "Looks that found nothing."),
     "joined": Counted("waits_joined", "{wait}", "Waits for work that somebody else was at."),
     "avoided": Counted("executions_avoided", "{execution}", "Executions avoided."),
+    "served": Counted("tokens_served", "{token}", "Tokens of the pin maps that were read."),
+    "full": Counted("tokens_full", "{token}", "Tokens that dumps of the graph would have been in their place, estimated."),
     "turn_us": Counted("turn_seconds", "s", "Time in turns.", 1e-6),
     "lock_us": Counted("lock_seconds", "s", "Time in turns before the first decision: waiting for locks.", 1e-6),
     "catch_ups": Counted("catch_ups", "{catch-up}", "Times that others had written, at a look or before a decision."),

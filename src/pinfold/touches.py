@@ -10,17 +10,17 @@ from pinfold.entry import Fact
 class Touches:
     """Use that happened in this process and is not journaled yet. last_used_ms goes on from what was journaled before."""
 
-    __slots__ = ("_since_ms", "avoided", "hits", "joined", "keys", "last_used_ms", "misses", "uses")
+    __slots__ = ("_since_ms", "avoided", "full", "hits", "joined", "keys", "last_used_ms", "misses", "served", "uses")
 
     def __init__(self, last_used_ms: int = 0) -> None:
-        self.hits = self.misses = self.joined = self.avoided = 0
+        self.hits = self.misses = self.joined = self.avoided = self.served = self.full = 0
         self.keys: OrderedDict[str, None] = OrderedDict()
         self.uses: dict[str, int] = {}
         self.last_used_ms = self._since_ms = last_used_ms
 
     @property
     def counts(self) -> dict[str, int]:
-        return {"hits": self.hits, "misses": self.misses, "joined": self.joined, "avoided": self.avoided}
+        return {"hits": self.hits, "misses": self.misses, "joined": self.joined, "avoided": self.avoided, "served": self.served, "full": self.full}
 
     def fact(self) -> Fact | None:
         """Return the `touch` fact of all of it, None where nothing happened."""

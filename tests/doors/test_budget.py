@@ -210,7 +210,7 @@ def test_structured_results_satisfy_their_schemas(tmp_path: Path, monkeypatch: p
     listed = [tool.model_dump(by_alias=True, exclude_none=True, mode="json") for tool in tools_of("standard", structured=True)]
     size = count(json.dumps({"tools": listed}, separators=(",", ":")))
     print(f"tools/list standard with output schemas: {size} tokens")
-    assert size <= 3600
+    assert size <= 3650
     schemas = {tool.name: tool.output_schema for tool in tools_of("all", structured=True)}
     for found in schemas.values():
         jsonschema.Draft202012Validator.check_schema(found)

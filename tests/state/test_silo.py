@@ -145,14 +145,15 @@ def test_dump_and_load_give_the_same_silo():
 def test_recency_adds_up_and_moves_used_keys_to_the_young_end():
     recency = Recency()
     recency.order.update(dict.fromkeys("abc"))
-    recency.touch({"f": "touch", "at": 50, "hits": 1, "misses": 2, "joined": 3, "avoided": 4, "keys": ["a", "gone"]})
-    recency.touch({"f": "touch", "at": 40, "hits": 10, "misses": 20, "joined": 30, "avoided": 40})
+    recency.touch({"f": "touch", "at": 50, "hits": 1, "misses": 2, "joined": 3, "avoided": 4, "served": 5, "full": 6, "keys": ["a", "gone"]})
+    recency.touch({"f": "touch", "at": 40, "hits": 10, "misses": 20, "joined": 30, "avoided": 40, "served": 50, "full": 60})
     recency.touch({"f": "touch"})
     assert (recency.hits, recency.misses, recency.joined, recency.avoided, recency.last_used_ms) == (11, 22, 33, 44, 50)
+    assert (recency.served, recency.full) == (55, 66)
     assert list(recency.order) == ["b", "c", "a"]
     recency.evicted = 5
     again = Recency.load(recency.dump())
-    assert again.dump() == recency.dump() == [["b", "c", "a"], 11, 22, 5, 33, 44, 50, {}]
+    assert again.dump() == recency.dump() == [["b", "c", "a"], 11, 22, 5, 33, 44, 50, {}, 55, 66]
     assert list(again.order) == ["b", "c", "a"]
 
 
@@ -173,11 +174,12 @@ def test_uses_are_counted_for_each_slot_until_it_is_promoted_or_stored_anew():
     assert recency.uses == {"c": 4, "d": PROMOTED}
 
 
-def test_recency_of_before_uses_were_counted_is_read():
+@pytest.mark.parametrize("known", [7, 8, 10])
+def test_recency_of_before_something_was_counted_is_read(known):
     recency = Recency()
     recency.touch({"f": "touch"})
-    assert recency.dump() == [[], 0, 0, 0, 0, 0, 0, {}]
-    assert Recency.load(recency.dump()[:7]).dump() == recency.dump()
+    assert recency.dump() == [[], 0, 0, 0, 0, 0, 0, {}, 0, 0]
+    assert Recency.load(recency.dump()[:known]).dump() == recency.dump()
 
 
 def test_order_is_kept_only_where_there_is_a_size():

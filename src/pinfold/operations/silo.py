@@ -307,6 +307,7 @@ def _told_status(result: dict[str, Any]) -> str:
             f"graph     {graph['nodes']} nodes, {graph['edges']} edges, {graph['laws']} laws",
             f"promises  {promises['pending']} pending, {promises['resolved']} resolved, {promises['rejected']} rejected",
             f"ledger    {ledger['executions_avoided']} executions avoided, {ledger['waits_joined']} waits joined",
+            *([f"pin maps  {ledger['tokens_served']} tokens read, dumps had been about {ledger['tokens_full']}"] if ledger["tokens_served"] else []),
         )
     )
 
@@ -397,7 +398,8 @@ ROWS = (
         text=_told_status,
         summary="counts of slots, promises, hits, and what was saved",
         result="short_term{slots, silo_size, bytes, hits, misses, evicted}, promises{pending, resolved, rejected}, "
-        "long_term{nodes, edges, laws, kinds, relations, types, session}, promotion_threshold, seq, expires_at, ledger{executions_avoided, waits_joined}",
+        "long_term{nodes, edges, laws, kinds, relations, types, session}, promotion_threshold, seq, expires_at, "
+        "ledger{executions_avoided, waits_joined, tokens_served, tokens_full}",
         slow=True,
     ),
     Operation(

@@ -50,7 +50,8 @@ _CROSS = 0.3
 class PinMap(msgspec.Struct, frozen=True):
     """The text and what it holds. total counts what is within reach; more: there is still more than that.
 
-    cursor: "" when nothing is left. delta: the text holds only what changed since the etag asked with.
+    cursor: "" when nothing is left. delta: the text holds only what changed since the etag asked with. full_tokens: what the whole
+    graph would be as text, estimated from the rows of this map.
     """
 
     text: str
@@ -63,6 +64,7 @@ class PinMap(msgspec.Struct, frozen=True):
     cursor: str
     ids: tuple[str, ...]
     delta: bool
+    full_tokens: int
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -479,4 +481,11 @@ class _Map:
             cursor,
             (*self.laws, *self.nodes, *self.edges),
             delta is not None,
+            self._full_tokens(tokens),
         )
+
+    def _full_tokens(self, tokens: int) -> int:
+        """Return what all rows would cost if they were like those of this map. O(rows of the map)."""
+        lines = self.lines()
+        rows = len(self.graph.laws) + len(self.graph.nodes) + len(self.graph.edges)
+        return max(tokens, round(sum(map(self._cost, lines.values())) / len(lines) * rows)) if lines else tokens

@@ -41,23 +41,26 @@ PROMOTED = -1
 class Recency:
     """Use of a session as far as it was journaled or happened here: LRU order and counters, never part of equality."""
 
-    __slots__ = ("avoided", "evicted", "hits", "joined", "last_used_ms", "misses", "order", "uses")
+    __slots__ = ("avoided", "evicted", "full", "hits", "joined", "last_used_ms", "misses", "order", "served", "uses")
 
     def __init__(self) -> None:
         self.order: OrderedDict[str, None] = OrderedDict()
         self.hits = self.misses = self.evicted = self.joined = self.avoided = 0
+        self.served = self.full = 0
+        """Tokens of the pin maps that were read, and what dumps of the graph would have cost in their place."""
         self.last_used_ms = 0
         self.uses: dict[str, int] = {}
         """Hits of each slot since it was stored, where the session promotes by them; PROMOTED once it was."""
 
     def dump(self) -> list[Any]:
-        return [list(self.order), self.hits, self.misses, self.evicted, self.joined, self.avoided, self.last_used_ms, self.uses]
+        return [list(self.order), self.hits, self.misses, self.evicted, self.joined, self.avoided, self.last_used_ms, self.uses, self.served, self.full]
 
     @classmethod
     def load(cls, data: list[Any]) -> Recency:
         self = cls()
         keys, self.hits, self.misses, self.evicted, self.joined, self.avoided, self.last_used_ms = data[:7]
         self.uses = dict(data[7]) if len(data) > 7 else {}
+        self.served, self.full = data[8:10] if len(data) > 9 else (0, 0)
         self.order = OrderedDict.fromkeys(keys)
         return self
 
@@ -67,6 +70,8 @@ class Recency:
         self.misses += fact.get("misses", 0)
         self.joined += fact.get("joined", 0)
         self.avoided += fact.get("avoided", 0)
+        self.served += fact.get("served", 0)
+        self.full += fact.get("full", 0)
         self.last_used_ms = max(self.last_used_ms, fact.get("at", 0))
         for key in fact.get("keys", ()):
             if key in self.order:
