@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pinfold import Claimed, Memory, Miss, Refused, Unavailable, limits
+from pinfold import Claimed, Memory, Miss, PinfoldError, Refused, Unavailable, limits
 from pinfold.fold import load_state
 from pinfold.journal.base import Snapshot
 from pinfold.journal.memory import MemoryJournal
@@ -323,3 +323,32 @@ def test_a_session_dropped_while_its_torn_snapshot_is_read_is_gone_and_not_damag
         last = journal.read("work", 0)[-1]
         journal.save_snapshot("work", Snapshot(last.seq, last.hash, b"torn"))
         assert not load_state(journal, "work").exists
+
+
+# --- what is no path ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a\ud800b"], ids=["a NUL", "half of a pair"])
+@pytest.mark.parametrize("where", ["save", "load", "import", "ingest", "root of an ingest", "file", "tree", "store"])
+def test_a_text_that_no_file_system_takes_for_a_path_is_refused_wherever_one_is_asked_for(where, path, open_memory):
+    from pinfold.importers import import_store
+    from pinfold.ingest.job import Ingest
+
+    memory = open_memory()
+    session = memory.session("work")
+    session.set("k", 1)
+    before = session.log()
+    asked = {
+        "save": lambda: memory.save("work", path),
+        "load": lambda: memory.load(path),
+        "import": lambda: import_store(session, "memory", path),
+        "ingest": lambda: Ingest(session, "code", path),
+        "root of an ingest": lambda: Ingest(session, "code", ".", root=path),
+        "file": lambda: session.set("k", 2, inputs=[f"file:{path}"]),
+        "tree": lambda: session.set("k", 2, inputs=[f"tree:{path}"]),
+        "store": lambda: Memory(f"sqlite:///{path}"),
+    }
+    with pytest.raises(PinfoldError) as refused:
+        asked[where]()
+    assert refused.value.code == ("bad_url" if where == "store" else "bad_path") and refused.value.hint
+    assert session.log() == before

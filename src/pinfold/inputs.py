@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pinfold.arguments import check_session_name
 from pinfold.errors import Refused
 from pinfold.state.inputs import Cause, Input, collect, is_outside, look_at, parse_input, settle
-from pinfold.tree import RACY_NS, TREE_FILES, walk_tree
+from pinfold.tree import RACY_NS, TREE_FILES, check_path, walk_tree
 
 if TYPE_CHECKING:
     from pinfold.engine import Engine, Replica
@@ -36,12 +36,7 @@ def expand(text: str, here: str) -> Input:
     given = parse_input(text)
     kind, _, path = given.name.partition(":")
     if kind in ("file", "tree"):
-        try:
-            if b"\0" in os.fsencode(path):
-                raise Refused("a path cannot have a NUL", code="bad_input", hint="name a file")
-        except UnicodeEncodeError as error:
-            raise Refused(f"{path[:100]!r} is no path", code="bad_input", hint="name a file") from error
-        path = os.path.normpath(os.path.join(here, os.path.expanduser(path)))
+        path = os.path.normpath(os.path.join(here, os.path.expanduser(check_path(path))))
         return Input(f"{kind}:{path}", given.mark)
     if kind == "session":
         check_session_name(path.partition("/")[0])

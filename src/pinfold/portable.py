@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from pinfold.errors import ConfigurationError, Refused
 from pinfold.state.graph import Graph
+from pinfold.tree import check_path
 
 FORMAT = "pinfold-graph"
 
@@ -94,6 +95,7 @@ _KINDS: dict[str, Callable[[Graph], str]] = {"json": _json, "dot": _dot, "graphm
 
 def write_whole(path: str, lines: Iterable[str]) -> int:
     """Write lines to path, all or nothing: beside it first, then renamed. Return the bytes written. Raises ConfigurationError."""
+    check_path(path)
     beside = f"{path}.{os.getpid()}-{threading.get_ident()}.tmp"
     size = 0
     try:
@@ -114,6 +116,7 @@ def write_whole(path: str, lines: Iterable[str]) -> int:
 
 def read_text(path: str) -> str:
     """Return the text of a UTF-8 file, line ends as they are. Raises ConfigurationError, Refused `not_utf8`."""
+    check_path(path)
     try:
         with open(path, encoding="utf-8", newline="") as file:
             return file.read()

@@ -1,4 +1,4 @@
-"""The files of a folder that git would not ignore, for whoever looks at a project: `tree:` inputs, ingest.
+"""What is a path, and the files of a folder that git would not ignore, for whoever looks at a project: `tree:` inputs, ingest.
 
 Ignored is what `.gitignore` files name (the folder's own, those in it and those above it up to the repository's root) and
 `.git/info/exclude`; a folder that these ignore has none of them when it is asked for by name. Links are named, never followed.
@@ -17,6 +17,16 @@ RACY_NS = 2_000_000_000
 """The coarsest clock of a file system in use: FAT's two seconds. An mtime younger than this when it was read proves nothing."""
 TREE_FILES = 100_000
 """Entries of one folder: a look at it must stay a look."""
+
+
+def check_path(path: str) -> str:
+    """Return a path that a file system can have: no NUL, no half of a surrogate pair. Raises Refused `bad_path`."""
+    try:
+        if b"\0" not in os.fsencode(path):
+            return path
+    except UnicodeEncodeError:
+        pass
+    raise Refused(f"{str(path)[:100]!r} is no path", code="bad_path", hint="name a file or a folder")
 
 
 def walk_tree(root: str, exclude: Sequence[str] = ()) -> Iterator[tuple[str, str, os.stat_result]]:

@@ -236,7 +236,7 @@ def test_odd_names_are_locators_of_their_own(session: Session, shop: Path) -> No
 def test_what_cannot_be_ingested_is_refused_by_name(session: Session, shop: Path) -> None:
     for kind, path, options, code in (
         ("code", str(shop / "nowhere"), {}, "no_such_path"),
-        ("code", "a\0b", {}, "no_such_path"),
+        ("code", "a\0b", {}, "bad_path"),
         ("cobol", str(shop), {}, "bad_argument"),
         ("code", str(shop), {"languages": ["cobol"]}, "bad_argument"),
         ("sysml", str(shop), {"languages": ["python"]}, "bad_argument"),

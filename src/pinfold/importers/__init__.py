@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pinfold.errors import Refused
+from pinfold.tree import check_path
 
 if TYPE_CHECKING:
     from pinfold.importers.records import Read
@@ -31,12 +32,13 @@ def read_store(kind: str, path: str, *, observations: str = "content", prefix: s
 
     observations: what was observed, in the field `content` of its subject or as `nodes` of their own (memory,
     basic-memory). prefix: what a memory-folder is called in its paths. group: one session of a pmll file.
-    Raises Refused `bad_argument`, `bad_import`, ConfigurationError `bad_path`.
+    Raises Refused `bad_argument`, `bad_import`, `bad_path`, ConfigurationError `bad_path`.
     """
     if kind not in KINDS:
         raise Refused(f"{kind} cannot be imported", code="bad_argument", hint=", ".join(KINDS))
     if observations not in OBSERVATIONS:
         raise Refused(f"observations={observations}", code="bad_argument", hint=" or ".join(OBSERVATIONS))
+    check_path(path)
     reader = import_module(f"pinfold.importers.{KINDS[kind][0]}")
     found: Read = reader.read(path, observations=observations, prefix=prefix, group=group)
     return found

@@ -17,7 +17,7 @@ from pinfold.bulk import Bulk
 from pinfold.errors import Busy, DocumentRefused, Refused
 from pinfold.ingest.pins import Difference, Orphan, Wanted, difference
 from pinfold.ingest.source import Source, Unread
-from pinfold.tree import RACY_NS, repository_of, walk_tree
+from pinfold.tree import RACY_NS, check_path, repository_of, walk_tree
 
 if TYPE_CHECKING:
     from pinfold.dialect.parse import Op
@@ -102,11 +102,12 @@ class Ingest:
         max_bytes: int = limits.INGEST_BYTES,
         progress: Progress | None = None,
     ) -> None:
-        """Raises Refused `bad_argument`, `no_such_path`; ConfigurationError `missing_extra`."""
+        """Raises Refused `bad_argument`, `bad_path`, `no_such_path`; ConfigurationError `missing_extra`."""
         if kind not in SOURCES:
             raise Refused(f"there is no source {kind!r}", code="bad_argument", hint=f"one of {', '.join(SOURCES)}")
-        if "\0" in path:
-            raise Refused("a path cannot have a NUL", code="no_such_path", hint="name a folder or a file")
+        for given in (path, root):
+            if given is not None:
+                check_path(given)
         self.session, self.kind = session, kind
         self.source: Source = import_module(SOURCES[kind]).source(tuple(languages))
         self.path = os.path.realpath(os.path.expanduser(path))

@@ -17,6 +17,13 @@ def store_bytes(path: str) -> int | None:
     return sum(os.path.getsize(name) for name in (path, f"{path}-wal") if os.path.exists(name))
 
 
+def _is_path(location: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(location)
+    except UnicodeEncodeError:
+        return False
+
+
 def open_journal(url: str) -> Journal:
     """Return the journal of a URL. Raises ConfigurationError.
 
@@ -46,7 +53,7 @@ def open_journal(url: str) -> Journal:
         from pinfold.journal.sqlite import SqliteJournal
 
         only_options(url, options, ("durability", "mode"))
-        if not location.startswith("/") or location == "/":
+        if not location.startswith("/") or location == "/" or not _is_path(location):
             raise ConfigurationError(f"{url!r} names no file", code="bad_url", hint="write sqlite:///relative/path or sqlite:////absolute/path")
         if location == "/:memory:":
             raise ConfigurationError(f"{url!r} would be a file called :memory:", code="bad_url", hint="write memory:// for a store in RAM")

@@ -7,8 +7,9 @@ from typing import Any
 
 from pinfold import caller, limits
 from pinfold.errors import Refused
-from pinfold.operations.inputs import check_path
+from pinfold.operations.inputs import check_allowed
 from pinfold.operations.table import Call, Operation, Param
+from pinfold.tree import check_path
 
 _EVERY_S = 1.0
 _TOLD_ORPHANS = 20
@@ -33,7 +34,7 @@ def _ingest(
 
     for given in (path, root):
         if given is not None:
-            check_path(call, os.path.abspath(os.path.expanduser(given)))
+            check_allowed(call, os.path.abspath(os.path.expanduser(check_path(given))))
     if watch and (call.tell is None or dry_run):
         raise Refused("only a command that may go on can watch", code="bad_arguments", hint="pinfold ingest KIND PATH --watch")
     progress = call.progress

@@ -25,12 +25,12 @@ def check_inputs(call: Call, inputs: list[str]) -> None:
     for text in inputs:
         kind, _, rest = expand(text, current_folder()).name.partition(":")
         if kind in ("file", "tree"):
-            check_path(call, rest)
+            check_allowed(call, rest)
         elif kind == "session":
             call.memory.session(rest.partition("/")[0])  # a store that is granted in part refuses the others
 
 
-def check_path(call: Call, path: str) -> None:
+def check_allowed(call: Call, path: str) -> None:
     """Raise Refused `outside_roots` where this caller may not look at a path: outside the served project and what its operator allows."""
     if call.roots is None:
         return

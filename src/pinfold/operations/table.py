@@ -179,10 +179,9 @@ class Call:
         """
         if caller.current() is not None:
             raise caller.Elsewhere
-        try:
-            real = os.path.realpath(path)
-        except ValueError as error:  # a NUL, or half of a surrogate pair
-            raise Refused(f"{path[:100]!r} is no path", code="bad_path", hint="name a file") from error
+        from pinfold.tree import check_path
+
+        real = os.path.realpath(check_path(path))
         roots = None if self.roots is None else [os.path.realpath(root) for root in self.roots if root]
         if roots is not None and not any(os.path.commonpath([real, root]) == root for root in roots):
             raise Refused(f"{path} is in no folder this server may use", code="outside_roots", hint="its operator names them in $PINFOLD_FILES")
