@@ -22,10 +22,12 @@ from hypothesis import strategies as st
 from pinfold import Memory, Session
 from pinfold.dialect.parse import parse_document, parse_rows
 from pinfold.errors import ConfigurationError, DocumentRefused, Refused
+from pinfold.fold import load_state
 from pinfold.importers import import_store
 from pinfold.journal.memory import MemoryJournal
 from pinfold.operations import TABLE, Call, run
 from pinfold.portable import export_graph, write_whole
+from pinfold.state.session import state_hash
 from pinfold.testing import strategies
 
 SMALL = "+ TSK [T1] ; goal=ship ; status=open\n+ TSK [T2] ; goal=test\n+ MOD [M1] ; path=a.py\n+ E1 [T1] --(owns)--> [M1] ; note=core\nLAW01 name=style"
@@ -90,6 +92,8 @@ def test_a_loaded_session_is_the_saved_one(documents: list[str], slots: dict[str
         with Memory("memory://", background=False) as other:
             again = other.load(path, keep_id=True)
             assert told(again) == told(session)
+            journaled = load_state(again._replica.journal, again._replica.id)
+            assert (state_hash(journaled), journaled.inputs.given) == (again.state_hash(), again._replica.state.inputs.given)
             other.save("s", str(Path(folder) / "t.txt"))
             assert (Path(folder) / "t.txt").read_bytes() == (Path(folder) / "s.txt").read_bytes()
             grown, also = session.mutate("+ NEWKIND [NEW]" if not strict else "+ TSK [NEW]"), again.mutate("+ NEWKIND [NEW]" if not strict else "+ TSK [NEW]")

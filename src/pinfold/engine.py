@@ -118,6 +118,8 @@ class Replica:
             settings.silo_size is None and settings.ttl_ms is None and settings.ended_at_ms is None and settings.promote_after is None and not self._dropped
         )
         """Whether a hit needs neither clock nor recency: the hot path of peek."""
+        # A ttl that slides must be journaled before it ends, or other processes would take the session for over.
+        self._touch_every_s = limits.TOUCH_INTERVAL_S if settings.ttl_ms is None else min(limits.TOUCH_INTERVAL_S, settings.ttl_ms / 3000)
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -333,7 +335,7 @@ class Replica:
         if not self.state.exists and facts[0]["f"] != "session.put":
             facts = [{"f": "session.put", "created": now_ms}, *facts]
         chores = decide_housekeep(self.state, now_ms)
-        if self.monotonic() - self._touched_at >= self._touch_interval_s() and (touch := self.touches.fact()):
+        if self.monotonic() - self._touched_at >= self._touch_every_s and (touch := self.touches.fact()):
             return [touch, *chores, *facts], True  # first: what these facts put was used later
         return [*chores, *facts] if chores else facts, False
 
@@ -358,6 +360,12 @@ class Replica:
             self._blobs.clear()
             self._blob_bytes = 0
             self._reload()
+
+    def begun(self, state: SessionState, snapshot_bytes: int) -> None:
+        """Go on with a state that nobody else holds and that its journal just began with."""
+        with self.lock:
+            self._install(state, state.seq, snapshot_bytes, 0)
+            self.seen = None
 
     def _reload(self, after_conflict: bool = False) -> None:
         old = self.state
@@ -390,7 +398,7 @@ class Replica:
             with self.lock:
                 self.touches.uses[key] = self.touches.uses.get(key, 0) + 1
         if self.background and self._timer is None:
-            self._timer = threading.Timer(self._touch_interval_s(), self.flush_touches)
+            self._timer = threading.Timer(self._touch_every_s, self.flush_touches)
             self._timer.daemon = True
             self._timer.start()
 
@@ -399,11 +407,6 @@ class Replica:
         with self.lock:
             self.touches.served += tokens
             self.touches.full += full_tokens
-
-    def _touch_interval_s(self) -> float:
-        """A ttl that slides must be journaled before it ends, or other processes would take the session for over."""
-        ttl_ms = self.state.settings.ttl_ms
-        return limits.TOUCH_INTERVAL_S if ttl_ms is None else min(limits.TOUCH_INTERVAL_S, ttl_ms / 3000)
 
     def _drop_touches(self) -> None:
         """Begin touches anew, once they are journaled or nobody relies on them."""

@@ -241,7 +241,7 @@ class Memory:
         state.seq = max(state.seq, 1)
         record = encode_entry(Entry(state.seq, b"", state.at_ms, None, self._actor, [{"f": "session.put", "loaded": state.seq}]))
         state.hash = record.hash
-        return self._begin(name, record, state, lambda blob: large.get(blob.sha256), replace)
+        return self._begin(name, record, state, lambda blob: large.get(blob.sha256), replace, ours=True)
 
     def _load_legacy(self, text: str, session_id: str | None, keep_id: bool, replace: bool) -> Session:
         from pinfold.dialect.legacy import parse_snapshot
@@ -277,8 +277,13 @@ class Memory:
             replica = self._engine.open(name)
         return replica
 
-    def _begin(self, name: str, record: Record, state: SessionState, fetch: Callable[[Blob], bytes | None], replace: bool = False) -> Session:
-        """Begin a journal in the middle: with state, which record ends. Raises Refused `session_exists`, `bad_snapshot`."""
+    def _begin(
+        self, name: str, record: Record, state: SessionState, fetch: Callable[[Blob], bytes | None], replace: bool = False, ours: bool = False
+    ) -> Session:
+        """Begin a journal in the middle: with state, which record ends. ours: nobody else holds the state, so it need not be read back.
+
+        Raises Refused `session_exists`, `bad_snapshot`.
+        """
         state.recency.last_used_ms = max(state.recency.last_used_ms, self._journal.now_ms())  # else its ttl may be over at its birth
         try:
             body = encode_snapshot(state)
@@ -288,7 +293,10 @@ class Memory:
         taken = self._make_room(name, replace)
         if not self._journal.begin(taken.id, record, Snapshot(state.seq, hash_of(body), body, list(blobs)), blobs):
             raise _exists(name)
-        self._engine.forget(name)
+        if ours:
+            taken.begun(state, len(body))
+        else:
+            self._engine.forget(name)
         return self.session(name)
 
     def purge(self) -> list[str]:

@@ -50,7 +50,9 @@ class MemoryJournal:
     def __init__(self, clock: Callable[[], int] = _unix_ms) -> None:
         self._clock = clock
         self._kept: dict[str, _Kept] = {}
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0
         self._version = 0
 
     def read(self, session: str, after: int, limit: int | None = None) -> list[Record]:
@@ -62,19 +64,24 @@ class MemoryJournal:
         return records[start : None if limit is None else start + limit]
 
     def append(self, session: str, after: int, after_hash: bytes, records: Sequence[Record], blobs: Mapping[bytes, bytes]) -> Conflict | None:
-        with self._changed:
-            kept = self._kept.get(session) or _Kept()
-            last = kept.records[-1] if kept.records else Record(0, GENESIS, b"")
-            if (last.seq, last.hash) != (after, after_hash):
-                return Conflict(self.read(session, after))
-            self._kept[session] = kept
+        with self._lock:
+            kept = self._kept.get(session)
+            if kept is not None and kept.records:
+                last = kept.records[-1]
+                if last.seq != after or last.hash != after_hash:
+                    return Conflict(self.read(session, after))
+            elif after or after_hash != GENESIS:
+                return Conflict([])
+            else:
+                kept = self._kept.setdefault(session, _Kept())
             for sha256, body in blobs.items():
                 kept.blobs[sha256] = (body, self.now_ms())
             kept.records.extend(records)
             if blobs:
                 kept.named[records[-1].seq] = list(blobs)
             self._version += 1
-            self._changed.notify_all()
+            if self._waiting:
+                self._changed.notify_all()
         return None
 
     def write_lock(self, session: str, timeout_s: float) -> AbstractContextManager[Any]:
@@ -88,13 +95,13 @@ class MemoryJournal:
         return kept.snapshots[:limit] if kept else []
 
     def save_snapshot(self, session: str, snapshot: Snapshot) -> None:
-        with self._changed:
+        with self._lock:
             kept = self._kept.get(session)
             if kept is not None:
                 kept.keep(snapshot)
 
     def begin(self, session: str, last: Record, snapshot: Snapshot, blobs: Mapping[bytes, bytes]) -> bool:
-        with self._changed:
+        with self._lock:
             if self.info(session) is not None:
                 return False
             kept = self._kept[session] = _Kept()
@@ -105,7 +112,7 @@ class MemoryJournal:
         return True
 
     def rewrite(self, session: str, after: int, after_hash: bytes, records: Sequence[tuple[Record, list[bytes]]], snapshots: Sequence[Snapshot]) -> bool:
-        with self._changed:
+        with self._lock:
             kept = self._kept.get(session)
             if kept is None or not kept.records or (kept.records[-1].seq, kept.records[-1].hash) != (after, after_hash):
                 return False
@@ -118,7 +125,7 @@ class MemoryJournal:
         return True
 
     def trim(self, session: str, up_to: int, blobs_up_to: int, *, only: Sequence[bytes] | None = None, base: Snapshot | None = None) -> None:
-        with self._changed:
+        with self._lock:
             kept = self._kept.get(session)
             if kept is None:
                 return
@@ -134,7 +141,7 @@ class MemoryJournal:
                 kept.snapshots = kept.snapshots[:2] + older
 
     def put_blob(self, session: str, sha256: bytes, body: bytes) -> None:
-        with self._changed:
+        with self._lock:
             self._kept.setdefault(session, _Kept()).blobs[sha256] = (body, self.now_ms())
 
     def get_blob(self, session: str, sha256: bytes) -> bytes | None:
@@ -144,7 +151,7 @@ class MemoryJournal:
 
     def collect_blobs(self, put_before_ms: int, only: Sequence[bytes] | None = None) -> tuple[int, int]:
         count = size = 0
-        with self._changed:
+        with self._lock:
             for kept in self._kept.values():
                 named = {sha256 for names in kept.named.values() for sha256 in names}
                 named.update(sha256 for snapshot in kept.snapshots for sha256 in snapshot.blobs)
@@ -155,7 +162,7 @@ class MemoryJournal:
         return count, size
 
     def put_derived(self, session: str, name: str, body: bytes) -> None:
-        with self._changed:
+        with self._lock:
             kept = self._kept.get(session)
             if kept is not None:
                 kept.derived[name] = body
@@ -165,8 +172,12 @@ class MemoryJournal:
         return kept.derived.get(name) if kept else None
 
     def wait(self, session: str, after: int, timeout_s: float) -> bool:
-        with self._changed:
-            return self._changed.wait_for(lambda: bool(self.read(session, after)), timeout_s)
+        with self._lock:
+            self._waiting += 1
+            try:
+                return self._changed.wait_for(lambda: bool(self.read(session, after)), timeout_s)
+            finally:
+                self._waiting -= 1
 
     def now_ms(self) -> int:
         return self._clock()
@@ -185,12 +196,13 @@ class MemoryJournal:
         return SessionInfo(session, kept.records[-1].seq, len(kept.records), *sizes)
 
     def drop(self, session: str) -> None:
-        with self._changed:
+        with self._lock:
             self._kept.pop(session, None)
             self._version += 1
 
     def after_fork(self) -> None:
-        self._changed = threading.Condition()
+        self._lock, self._waiting = threading.RLock(), 0
+        self._changed = threading.Condition(self._lock)
 
     def close(self) -> None:
         pass

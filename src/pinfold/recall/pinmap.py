@@ -485,7 +485,7 @@ class _Map:
         )
 
     def _full_tokens(self, tokens: int) -> int:
-        """Return what all rows would cost if they were like those of this map. O(rows of the map)."""
-        lines = self.lines()
+        """Return what all rows would cost if they were like those of this map."""
+        shown = len(self.laws) + len(self.nodes) + len(self.edges)
         rows = len(self.graph.laws) + len(self.graph.nodes) + len(self.graph.edges)
-        return max(tokens, round(sum(map(self._cost, lines.values())) / len(lines) * rows)) if lines else tokens
+        return max(tokens, round(self.used / shown * rows)) if shown else tokens

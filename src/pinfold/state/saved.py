@@ -154,29 +154,22 @@ def _schema(ops: list[Op], head: dict[str, str], kinds: list[dict[str, str]]) ->
 
 
 def _graph(ops: list[Op], head: dict[str, str], tables: dict[str, dict[str, str]], notes: list[tuple[int, dict[str, str]]]) -> Graph:
+    """Return the graph of a file's rows, by way of columns as `Graph.dump` has them: lists made in one go, since these files are large."""
     problems: list[Problem] = []
-    names: dict[str, int] = {}
     marks: dict[tuple[int, int, str | None], int] = {}
-    shapes: dict[tuple[str, ...], int] = {}
-    columns: dict[str, dict[str, Any]] = {form: {"id": [], "shape": [], "values": [], "mark": [], "born": [], "extra": {}} for form in ("node", "edge", "law")}
-    columns["node"]["kind"] = []
-    columns["edge"].update(src=[], rel=[], dst=[])
-    place: dict[str, int] = {}
-    seen: set[str] = set()
-    ends: set[tuple[str, str, str]] = set()
+    rows: dict[str, list[Op]] = {"node": [], "edge": [], "law": []}
+    columns: dict[str, dict[str, Any]] = {form: {"mark": [], "born": [], "extra": {}} for form in rows}
+    adders = {form: (rows[form].append, columns[form]["mark"].append, columns[form]["born"].append) for form in rows}
     ahead = iter([*notes, (1 << 60, {})])
     next_line, next_note = next(ahead)
     mark, born = marks.setdefault((0, 0, None), 0), 0
-    adders = {form: tuple(column[name].append for name in ("id", "shape", "mark", "born")) for form, column in columns.items()}
     for op in ops:
         form = op.form
         if form == "schema":
             continue
-        id = op.id
-        if id is None or (op.op and not (op.op == "+" and form == "law")):
+        if op.id is None or (op.op and not (op.op == "+" and form == "law")):
             problems.append(_not_present(op.line))
             continue
-        column = columns[form]
         if op.line > next_line:
             while op.line > next_line:
                 note = next_note
@@ -184,40 +177,52 @@ def _graph(ops: list[Op], head: dict[str, str], tables: dict[str, dict[str, str]
             mark = marks.setdefault((whole(note["seq"]), whole(note["at_ms"]), note.get("by") or None), len(marks))
             born = whole(note["born"])
             if "extra" in note:
-                column["extra"][str(len(column["id"]))] = json.loads(note["extra"])
-        if id in seen:
-            problems.append(Problem(op.line, 1, "id_exists", f"{id} is there twice", "keep one of the lines"))
-            continue
-        seen.add(id)
-        if form == "node":
-            place[id] = len(column["id"])
-            column["kind"].append(names.setdefault(op.kind, len(names)))
-        elif form == "edge":
-            triple = src, rel, dst = op.src, op.rel, op.dst
-            for end in (src, dst):
-                if end not in place:
-                    problems.append(Problem(op.line, 1, "no_such_node", f"no node {end}", "put its line back, or take this one out"))
-            if triple in ends:
-                problems.append(Problem(op.line, 1, "edge_exists", f"[{src}] --({rel})--> [{dst}] is there twice", "keep one of the lines"))
-            ends.add(triple)
-            column["src"].append(place.get(src))
-            column["rel"].append(names.setdefault(rel, len(names)))
-            column["dst"].append(place.get(dst))
-        fields = op.fields
-        add_id, add_shape, add_mark, add_born = adders[form]
-        add_id(id)
-        add_shape(shapes.setdefault(tuple(fields), len(shapes)))
-        if fields:
-            column["values"].extend(fields.values())
+                columns[form]["extra"][str(len(rows[form]))] = json.loads(note["extra"])
+        add_row, add_mark, add_born = adders[form]
+        add_row(op)
         add_mark(mark)
         add_born(born)
         born += 1
+    names: dict[str, int] = {}
+    shapes: dict[tuple[str, ...], int] = {}
+    for form, of_form in rows.items():
+        columns[form]["id"] = [op.id for op in of_form]
+        columns[form]["shape"] = [shapes.setdefault(tuple(op.fields), len(shapes)) for op in of_form]
+        columns[form]["values"] = [value for op in of_form for value in op.fields.values()]
+    nodes, edges = columns["node"], columns["edge"]
+    place = {id: at for at, id in enumerate(nodes["id"])}
+    nodes["kind"] = [names.setdefault(op.kind, len(names)) for op in rows["node"]]
+    edges["src"] = [place.get(op.src) for op in rows["edge"]]
+    edges["rel"] = [names.setdefault(op.rel, len(names)) for op in rows["edge"]]
+    edges["dst"] = [place.get(op.dst) for op in rows["edge"]]
+    ids = {*nodes["id"], *edges["id"], *columns["law"]["id"]}
+    triples = set(zip(edges["src"], edges["rel"], edges["dst"], strict=True))
+    if len(ids) < sum(map(len, rows.values())) or len(triples) < len(rows["edge"]) or None in edges["src"] or None in edges["dst"]:
+        problems += _loose(rows, place)
     if problems:
-        raise refuse(problems)
+        raise refuse(sorted(problems, key=lambda problem: problem.line))
     numbers = {name: {key: whole(value) for key, value in tables.get(name, {}).items()} for name in ("counters", "long_digits")}
     return Graph.load(
         {
             "v": 1, "seq": whole(head["graph_seq"]), "born": whole(head["born"]), **numbers, "marks": list(marks), "shapes": list(shapes), "names": list(names),
-            "nodes": columns["node"], "edges": columns["edge"], "laws": columns["law"],
+            "nodes": nodes, "edges": edges, "laws": columns["law"],
         }
     )  # fmt: skip
+
+
+def _loose(rows: dict[str, list[Op]], place: Mapping[str, int]) -> Iterator[Problem]:
+    """Yield what is wrong with rows that are there twice, and edges that end nowhere. place: has the ids of nodes."""
+    seen: set[str | None] = set()
+    triples: set[tuple[str, str, str]] = set()
+    for op in sorted((op for of_form in rows.values() for op in of_form), key=lambda op: op.line):
+        if op.id in seen:
+            yield Problem(op.line, 1, "id_exists", f"{op.id} is there twice", "keep one of the lines")
+            continue
+        seen.add(op.id)
+        if op.form == "edge":
+            for end in (op.src, op.dst):
+                if end not in place:
+                    yield Problem(op.line, 1, "no_such_node", f"no node {end}", "put its line back, or take this one out")
+            if (op.src, op.rel, op.dst) in triples:
+                yield Problem(op.line, 1, "edge_exists", f"[{op.src}] --({op.rel})--> [{op.dst}] is there twice", "keep one of the lines")
+            triples.add((op.src, op.rel, op.dst))

@@ -77,8 +77,9 @@ class SessionState:
 
     def is_over(self, now_ms: int, used_ms: int = 0) -> bool:
         """Return whether the session was ended or its ttl ran out."""
-        expires_at_ms = self.expires_at_ms(used_ms)
-        return self.settings.ended_at_ms is not None or (expires_at_ms is not None and expires_at_ms <= now_ms)
+        if self.settings.ttl_ms is None:
+            return self.settings.ended_at_ms is not None
+        return self.settings.ended_at_ms is not None or (self.expires_at_ms(used_ms) or 0) <= now_ms
 
 
 def _apply_session(state: SessionState, fact: Fact, entry: Entry) -> None:
@@ -148,9 +149,9 @@ def apply(state: SessionState, entry: Entry, entry_hash: bytes) -> None:
     """Fold one entry into state. Raises JournalCorrupt where it does not follow, NewerFormat at an unknown fact."""
     if entry.seq != state.seq + 1 or entry.prev_hash != state.hash:
         raise JournalCorrupt(f"entry {entry.seq} does not follow entry {state.seq}: the hash chain is broken", seq=entry.seq, hint="run `pinfold doctor`")
-    for name in {fact["f"] for fact in entry.facts}:
-        if name not in APPLY:
-            raise NewerFormat(f"entry {entry.seq} has a fact {name!r} that this pinfold does not know", seq=entry.seq, hint="upgrade pinfold")
+    for fact in entry.facts:
+        if fact["f"] not in APPLY:
+            raise NewerFormat(f"entry {entry.seq} has a fact {fact['f']!r} that this pinfold does not know", seq=entry.seq, hint="upgrade pinfold")
     for fact in entry.facts:
         APPLY[fact["f"]](state, fact, entry)
     state.seq, state.hash = entry.seq, entry_hash
@@ -165,6 +166,8 @@ def apply(state: SessionState, entry: Entry, entry_hash: bytes) -> None:
 def decide_housekeep(state: SessionState, now_ms: int) -> list[Fact]:
     """Return the facts that ride along with a write: what expired or was settled long ago goes, a bounded number at a time."""
     facts = promise_rules.decide_housekeep(state.silo, state.promises, now_ms)
+    if not state.graph.due:
+        return facts
     expired, _ = decide_expire(state.graph, state.schema, now_ms=now_ms)
     if expired and state.inputs.given:
         from pinfold.state.resting import finish

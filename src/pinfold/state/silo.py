@@ -21,7 +21,7 @@ import msgspec
 from pinfold import limits
 from pinfold.entry import Entry, Fact
 from pinfold.errors import Refused
-from pinfold.state.value import Blob, Stored, inline_bytes, stored_in, utf8_bytes, value_fields
+from pinfold.state.value import Blob, Stored, slot_bytes, stored_in, value_fields
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False):
@@ -160,7 +160,7 @@ class Silo:
             heappop(self.expiry)
 
     def _count(self, key: str, slot: Slot, sign: int) -> None:
-        self.inline_bytes += sign * (utf8_bytes(key) + inline_bytes(slot.value))
+        self.inline_bytes += sign * slot_bytes(key, slot.value)
         if type(slot.value) is Blob:
             self.blob_bytes += sign * slot.value.size
 
@@ -171,7 +171,8 @@ _SLOT_KEYS = frozenset(("f", "k", "i", "v", "j", "h", "n", "y", "x"))
 def apply_put(silo: Silo, recency: Recency, fact: Fact, entry: Entry) -> None:
     """slot.put: k key, i index, value (v | j | h n y), x expires_at_ms; other keys are kept in the slot."""
     key, index = fact["k"], fact["i"]
-    extra = None if _SLOT_KEYS.issuperset(fact) else {name: fact[name] for name in fact if name not in _SLOT_KEYS}
+    # Four: f, k, i and a value.
+    extra = None if len(fact) == 4 or _SLOT_KEYS.issuperset(fact) else {name: fact[name] for name in fact if name not in _SLOT_KEYS}
     silo._put(key, Slot(index, stored_in(fact), fact.get("x"), entry.at_ms, entry.actor, extra))
     if index >= silo.next_index:
         silo.next_index = index + 1
@@ -216,11 +217,13 @@ def decide_store(
     index = silo.next_index if old is None else old.index
     evicted: list[str] = []
     if old is None and silo.silo_size is not None:
+        spared = {key}
+        if silo.expiry:
+            spared.update(islice(silo.expired(now_ms), limits.HOUSEKEEP_PER_TURN))  # these leave with this entry anyway
         over = len(silo.slots) + (key not in silo.slots) - silo.silo_size
-        dead = set(islice(silo.expired(now_ms), limits.HOUSEKEEP_PER_TURN)) - {key}  # these leave with this entry anyway
-        evicted = _victims(recency, dead | {key}, over - len(dead), is_claimed)
+        evicted = _victims(recency, spared, over - len(spared) + 1, is_claimed)
     facts: list[Fact] = [{"f": "slot.drop", "k": victim, "why": "evicted"} for victim in evicted]
-    is_full = silo.inline_bytes + utf8_bytes(key) + inline_bytes(value) > limits.SILO_INLINE_BYTES
+    is_full = silo.inline_bytes + slot_bytes(key, value) > limits.SILO_INLINE_BYTES
     if is_full or type(value) is Blob:
         expired = [k for k in silo.expired(now_ms) if k != key] if is_full else []
         _check_room(silo, key, value, [*evicted, *expired])
@@ -246,7 +249,7 @@ def _victims(recency: Recency, spared: set[str], count: int, is_claimed: Callabl
 
 def _check_room(silo: Silo, key: str, value: Stored, leaving: list[str]) -> None:
     going = [(k, silo.slots[k].value) for k in dict.fromkeys((*leaving, key)) if k in silo.slots]
-    inline = silo.inline_bytes - sum(utf8_bytes(k) + inline_bytes(old) for k, old in going) + utf8_bytes(key) + inline_bytes(value)
+    inline = silo.inline_bytes - sum(slot_bytes(k, old) for k, old in going) + slot_bytes(key, value)
     large = silo.blob_bytes - sum(old.size for _, old in going if type(old) is Blob) + (value.size if type(value) is Blob else 0)
     for name, need, limit in (
         ("SILO_INLINE_BYTES", inline, limits.SILO_INLINE_BYTES),

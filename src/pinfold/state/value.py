@@ -172,6 +172,13 @@ def inline_bytes(stored: Stored | None) -> int:
     return len(stored.text) if type(stored) is Json else 0
 
 
+def slot_bytes(key: str, stored: Stored) -> int:
+    """Return the bytes of RAM that key and value are counted with. Twice a write, so the common case comes first."""
+    if type(stored) is str and key.isascii() and stored.isascii():
+        return len(key) + len(stored)
+    return utf8_bytes(key) + inline_bytes(stored)
+
+
 def check_blob(raw: bytes, blob: Blob) -> bytes:
     """Return raw where it is what the journal named. Raises JournalCorrupt."""
     if len(raw) != blob.size or _sha256(raw) != blob.sha256:
