@@ -137,7 +137,10 @@ class SiloMachine(RuleBasedStateMachine):
             assert (settled.index, settled.evicted) == self.store(claim.key, value, ttl_s)
             del self.pending[claim.key]
 
+        was_held = self.pending.get(claim.key, (None,))[0] == claim.token
         self.settle(claim, lambda: self.session.fulfil(claim, value, ttl_s=ttl_s), kept)
+        if not was_held and self.live(claim.key):
+            self.use(claim.key)  # the refusal hands over the value that is there
 
     @precondition(lambda self: self.old)
     @rule(data=st.data())

@@ -534,9 +534,7 @@ _EDGE_KEYS = frozenset({"f", "id", "src", "rel", "dst", "fields", "minted", "bor
 _LAW_KEYS = frozenset({"f", "id", "fields", "born", "was"})
 
 
-def _extra(fact: Fact, known: frozenset[str]) -> dict[str, Any] | None:
-    if known.issuperset(fact):
-        return None
+def _extra(fact: Fact, known: frozenset[str]) -> dict[str, Any]:
     return {key: value for key, value in fact.items() if key not in known}
 
 
@@ -551,7 +549,8 @@ def _birth(graph: Graph, fact: Fact) -> int:
 def _put_node(graph: Graph, fact: Fact, entry: Entry) -> None:
     id, kind, fields = fact["id"], fact["kind"], fact.get("fields") or {}
     keys = tuple(fields)
-    keys, values, extra, mark = graph._shapes.setdefault(keys, keys), tuple(fields.values()), _extra(fact, _NODE_KEYS), graph._touch(entry)
+    keys, values, mark = graph._shapes.setdefault(keys, keys), tuple(fields.values()), graph._touch(entry)
+    extra = None if _NODE_KEYS.issuperset(fact) else _extra(fact, _NODE_KEYS)
     kind = graph._names.setdefault(kind, kind)
     node = graph.nodes.get(id)
     if graph._labels is not None:
@@ -579,7 +578,8 @@ def _put_node(graph: Graph, fact: Fact, entry: Entry) -> None:
 def _put_edge(graph: Graph, fact: Fact, entry: Entry) -> None:
     id, src, rel, dst, fields = fact["id"], fact["src"], fact["rel"], fact["dst"], fact.get("fields") or {}
     keys = tuple(fields)
-    keys, values, extra, mark = graph._shapes.setdefault(keys, keys), tuple(fields.values()), _extra(fact, _EDGE_KEYS), graph._touch(entry)
+    keys, values, mark = graph._shapes.setdefault(keys, keys), tuple(fields.values()), graph._touch(entry)
+    extra = None if _EDGE_KEYS.issuperset(fact) else _extra(fact, _EDGE_KEYS)
     edge = graph.edges.get(id)
     if edge is not None and edge.src == src and edge.rel == rel and edge.dst == dst:
         edge.keys, edge.values, edge.mark, edge.extra = keys, values, mark, extra
@@ -613,7 +613,8 @@ def _put_edge(graph: Graph, fact: Fact, entry: Entry) -> None:
 
 def _put_law(graph: Graph, fact: Fact, entry: Entry) -> None:
     id, fields = fact["id"], fact.get("fields") or {}
-    keys, values, extra, mark = graph._shape(tuple(fields)), tuple(fields.values()), _extra(fact, _LAW_KEYS), graph._touch(entry)
+    keys, values, mark = graph._shape(tuple(fields)), tuple(fields.values()), graph._touch(entry)
+    extra = None if _LAW_KEYS.issuperset(fact) else _extra(fact, _LAW_KEYS)
     law = graph.laws.get(id)
     if law is None:
         graph.laws[id] = Law(id, keys, values, mark, _birth(graph, fact), extra)
