@@ -38,6 +38,12 @@ class _Kept:
         self.snapshots = newest[:2] + [s for s in newest[2:] if s.seq in base[:1]]
 
 
+class _Changed(threading.Condition):
+    """Knows whether anybody waits: telling nobody would take longer than the append itself."""
+
+    waiting = 0
+
+
 class MemoryJournal:
     """Journals in this process, shared by every engine that holds this object. Compare-and-set, no locks.
 
@@ -51,8 +57,7 @@ class MemoryJournal:
         self._clock = clock
         self._kept: dict[str, _Kept] = {}
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        self._waiting = 0
+        self._changed = _Changed(self._lock)
         self._version = 0
 
     def read(self, session: str, after: int, limit: int | None = None) -> list[Record]:
@@ -80,7 +85,7 @@ class MemoryJournal:
             if blobs:
                 kept.named[records[-1].seq] = list(blobs)
             self._version += 1
-            if self._waiting:
+            if self._changed.waiting:
                 self._changed.notify_all()
         return None
 
@@ -173,11 +178,11 @@ class MemoryJournal:
 
     def wait(self, session: str, after: int, timeout_s: float) -> bool:
         with self._lock:
-            self._waiting += 1
+            self._changed.waiting += 1
             try:
                 return self._changed.wait_for(lambda: bool(self.read(session, after)), timeout_s)
             finally:
-                self._waiting -= 1
+                self._changed.waiting -= 1
 
     def now_ms(self) -> int:
         return self._clock()
@@ -201,8 +206,8 @@ class MemoryJournal:
             self._version += 1
 
     def after_fork(self) -> None:
-        self._lock, self._waiting = threading.RLock(), 0
-        self._changed = threading.Condition(self._lock)
+        self._lock = threading.RLock()
+        self._changed = _Changed(self._lock)
 
     def close(self) -> None:
         pass

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import psycopg
@@ -35,10 +36,16 @@ Connection = psycopg.Connection[Any]
 PAGE = 512
 PART_BYTES = 32 << 20
 """A snapshot is kept in parts of this size: a field ends at 1 GiB, and memory on the server before."""
-_COLUMNS = ("bigint", "bytea", "bytea", "bytea", "bytea")
-"""Of what an append brings: seqs, hashes, bodies of the records; names, bytes of the blobs."""
 WAITED_MS = 60_000
 """How long one mark of a waiter makes appends notify."""
+
+
+@lru_cache(maxsize=64)
+def _append_sql(schema: str, records: int, blobs: int) -> str:
+    """Return the statement for so many of each: seqs, hashes, bodies of the records; names, bytes of the blobs."""
+    columns = (("bigint", records), ("bytea", records), ("bytea", records), ("bytea", blobs), ("bytea", blobs))
+    arrays = ", ".join(f"ARRAY[{', '.join(['%s'] * count)}]::{kind}[]" for kind, count in columns)
+    return f"SELECT * FROM {schema}.append(%s, %s, %s, %s, {arrays}, %s, %s, %s)"
 
 
 class PostgresJournal:
@@ -234,8 +241,7 @@ class PostgresJournal:
 
     def append(self, session: str, after: int, after_hash: bytes, records: Sequence[Record], blobs: Mapping[bytes, bytes]) -> Conflict | None:
         columns: tuple[list[Any], ...] = [r.seq for r in records], [r.hash for r in records], [r.body for r in records], list(blobs), list(blobs.values())
-        arrays = ", ".join(f"ARRAY[{', '.join(['%s'] * len(column))}]::{kind}[]" for kind, column in zip(_COLUMNS, columns, strict=True))
-        sql = f"SELECT * FROM {self.schema}.append(%s, %s, %s, %s, {arrays}, %s, %s, %s)"
+        sql = _append_sql(self.schema, len(records), len(blobs))
         reserve_ms = RESERVED_MS * self._contention.reserves(session)
         values = (value for column in columns for value in column)
         arguments = (session, after, after_hash, self._next_delivery(), *values, PAGE, self._contention.token(), reserve_ms)

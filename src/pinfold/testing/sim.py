@@ -131,7 +131,7 @@ class Handle(MemoryJournal):
         self._store = store
         self._clock = store._clock
         self._kept = store._kept
-        self._changed = store._changed
+        self._lock, self._changed = store._lock, store._changed
         self._heads = Heads(0)
 
     @property
