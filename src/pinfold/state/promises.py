@@ -286,7 +286,7 @@ def _store(
     silo: Silo, promises: Promises, recency: Recency, key: str, value: Stored, expires_at_ms: int | None, now_ms: int
 ) -> tuple[list[Fact], int, list[str]]:
     facts, index, evicted = decide_store(silo, recency, key, value, expires_at_ms, now_ms, lambda k: promises.is_claimed(k, now_ms))
-    if len(facts) > 1:
+    if len(facts) > 1 and promises.by_key:
         leaving = [fact["k"] for fact in facts if fact["f"] == "slot.drop"]
         facts += [fact for fact in drop_facts(promises, leaving) if fact["f"] == "promise.drop"]
     return facts, index, evicted
