@@ -320,7 +320,6 @@ def _all_lines(session: Session, form: str) -> list[str]:
 def pin_maps(session: Session, budget: int) -> Callable[[Question], str]:
     """Return what shows pinfold's pin map of a question."""
 
-
     def show(question: Question) -> str:
         with must_hold("accuracy under budget", "pinfold pin map"):
             found = session.pin_map(*question.anchors, budget_tokens=budget)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import compileall
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -69,6 +70,9 @@ def measure(rounds: int) -> dict[str, list[tuple[float, float]]]:
             for name, (command, surroundings) in sides.items():
                 if name.startswith("peek"):
                     must_tell(name, command, surroundings, "v" * 200)
+            did = re.search(r"did +([\d,]+) command", told([*run, "serve", "--status"], env))
+            if did is None or int(did[1].replace(",", "")) < 3 * (rounds + 1):
+                raise WrongAnswer("whole commands and pinfold serve: the commands did not go through the server")
         finally:
             told([*run, "serve", "--stop"], env)
     return figures
