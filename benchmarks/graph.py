@@ -290,7 +290,14 @@ def opening(bench: Bench) -> None:
     if (peer := bench.memnet()) is not None:
         peer_fill(bench, peer, nodes)
         theirs = str(bench.folder / "peer.txt")
-        saves.append(Side(peer.name, lambda: float(peer.ask("save", name="graph", path=theirs)), lambda: os.path.getsize(theirs) > 0, "not atomic"))
+        saves.append(
+            Side(
+                peer.name,
+                lambda: float(peer.ask("save", name="graph", path=theirs)),
+                lambda: os.path.exists(theirs) and os.path.getsize(theirs) > 0,
+                "not atomic",
+            )
+        )
         loads.append(Side(peer.name, lambda: float(peer.ask("load", name="again", path=theirs)), lambda: _is_full(peer.ask("counts", name="again"), nodes)))
     bench.table.compare(f"text save, {3 * nodes:,} rows", "s", saves, repeats=min(repeats, 3))
     bench.table.compare(f"text load, {3 * nodes:,} rows", "s", loads, repeats=min(repeats, 3))

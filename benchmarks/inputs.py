@@ -125,10 +125,9 @@ class Side:
 def bench_inputs(names: Sequence[str], before: Path | None, source: Path, rounds: int, small: bool) -> list[harness.Row]:
     """Return the rows of these operations for every side. Raises WrongAnswer where a side did not do its work."""
     table = harness.Table(rounds, tell=harness.say)
-    sides = [Side(mode, mode, source) for mode in MODES]
     first = ("before inputs", before) if before is not None else (MODES[0], source)
     same = [Side(first[0], MODES[0], first[1]), Side(f"{first[0]}, again", MODES[0], first[1])]
-    sides = [*same, *(sides if before is not None else sides[1:])]
+    sides = [*same, *(Side(mode, mode, source) for mode in (MODES if before is not None else MODES[1:]))]
     try:
         for name in names:
             many = max(1, CALLS[name] // 100) if small else CALLS[name]
