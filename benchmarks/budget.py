@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Row, Table
+from benchmarks.harness import Row, Table, WrongAnswer, must_hold
 from benchmarks.peers import Peer
 from pinfold import Memory, Session
 from pinfold.recall.tokens import o200k_counter
@@ -319,7 +319,14 @@ def _all_lines(session: Session, form: str) -> list[str]:
 
 def pin_maps(session: Session, budget: int) -> Callable[[Question], str]:
     """Return what shows pinfold's pin map of a question."""
-    return lambda question: session.pin_map(*question.anchors, budget_tokens=budget).text
+
+    def show(question: Question) -> str:
+        with must_hold("accuracy under budget", "pinfold pin map"):
+            found = session.pin_map(*question.anchors, budget_tokens=budget)
+            assert found.tokens <= budget and set(question.anchors) <= set(found.ids)
+            return found.text
+
+    return show
 
 
 def peer_maps(peer: Peer, name: str, budget: int, count: Callable[[str], float]) -> Callable[[Question], str]:
@@ -341,6 +348,9 @@ def peer_fill(peer: Peer, text: Text) -> None:
             kinds.setdefault(m[1], {}).update(dict.fromkeys(re.findall(r"; (\w+)=", line)))
     peer.ask("begin", name=text.name, kinds={kind: list(fields) for kind, fields in kinds.items()})
     peer.ask("mutate", name=text.name, documents=["\n".join(lines)], mode="add")
+    anchor = next(iter(text.edges.values()))[0]
+    if anchor not in rows_in(text, peer.ask("show", name=text.name, anchor=anchor, depth=2, max_rows=5_000)):
+        raise WrongAnswer(f"accuracy under budget: {peer.name} does not show what it was given of {text.name}")
 
 
 def accuracy(table: Table, peer: Peer | None, budgets: Sequence[int] = BUDGETS) -> None:
@@ -353,7 +363,9 @@ def accuracy(table: Table, peer: Peer | None, budgets: Sequence[int] = BUDGETS) 
         with Memory("memory://", background=False) as memory:
             session = memory.session(text.name)
             fill(session, text)
-            dump = dump_of(session)
+            with must_hold("accuracy under budget", "pinfold"):
+                dump = dump_of(session)
+                assert rows_in(text, "\n".join(dump)) == {*text.kinds, *text.edges}, f"{text.name} is not what was given"
             if peer is not None:
                 peer_fill(peer, text)
             for budget in budgets:
@@ -393,14 +405,20 @@ def task(budget: int = 800) -> dict[str, list[float]]:
     with Memory("memory://", background=False) as memory:
         session = memory.session("coding")
         fill(session, coding())
-        etag = ""
+        etag, seq, known = "", 0, set[str]()
         for document in turns(session):
-            session.mutate(document)
-            spent["dump"].append(sum(map(count, dump_of(session))))
-            whole = session.pin_map("TSK1", budget_tokens=budget)
-            part = session.pin_map("TSK1", budget_tokens=budget, since=etag)
-            assert part.etag == whole.etag and part.delta == bool(etag)
-            etag = whole.etag
+            with must_hold("twenty turns", "pinfold"):
+                before, seq = seq, session.mutate(document).seq
+                assert seq > before
+                dump = dump_of(session)
+                spent["dump"].append(sum(map(count, dump)))
+                whole = session.pin_map("TSK1", budget_tokens=budget)
+                part = session.pin_map("TSK1", budget_tokens=budget, since=etag)
+                assert part.etag == whole.etag and part.delta == bool(etag)
+                lines = {line for line in whole.text.split("\n") if not line.startswith("#")}
+                assert "TSK1" in whole.ids and whole.tokens <= budget and set(whole.ids) <= set(re.findall(r"\w+", "\n".join(dump)))
+                assert lines - known <= set(part.text.split("\n"))  # who has read what came before knows the whole by it
+            etag, known = whole.etag, lines
             spent["pin map"].append(tokens(whole.text))
             spent["since"].append(tokens(part.text))
     return spent

@@ -29,6 +29,8 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "services"))
 
 from servers import Cluster, Postgres, Valkey, until
 
+from benchmarks.harness import Side, WrongAnswer, run_once
+from benchmarks.harness import verify as check_side
 from pinfold import Claimed, Memory, Refused, Unavailable
 from pinfold.entry import decode_entry
 from pinfold.fold import load_state
@@ -300,22 +302,29 @@ def timed(calls: int, run: Callable[[int], Any]) -> list[float]:
     return found
 
 
-def ratio(name: str, ours: Callable[[int], Any], raw: Callable[[int], Any], calls: int, rounds: int = 7) -> dict[str, Any]:
+def ratio(
+    name: str, ours: Callable[[int], Any], kept: Callable[[], bool], raw: Callable[[int], Any], raw_kept: Callable[[], bool], calls: int, rounds: int = 7
+) -> dict[str, Any]:
     """Return the figures of both sides, taken in turns in one run: medians of the rounds' p50 and p99, in ms, and their ratio.
 
     ratio50: the median of the rounds' ratios. quiet50: the least p50 of ours beside the least of the raw side, which says more
-    where other programs crowd the machine. cpu_ms: what a call costs this process.
+    where other programs crowd the machine. cpu_ms: what a call costs this process. kept, raw_kept: whether the server has what was
+    written last. Raises WrongAnswer where it has not, before anything was timed or after.
     """
     figures: dict[str, list[float]] = {"ours50": [], "raw50": [], "ours99": [], "raw99": [], "ours_cpu": [], "raw_cpu": []}
-    for each in (ours, raw):
-        timed(calls // 4, each)
+    sides = [Side("pinfold", lambda: sum(timed(max(1, calls // 4), ours)), kept), Side("raw", lambda: sum(timed(max(1, calls // 4), raw)), raw_kept)]
+    for side in sides:
+        run_once(name, side)
+        check_side(name, side)
     for _ in range(rounds):
-        for side, each in (("ours", ours), ("raw", raw)):
+        for which, each in (("ours", ours), ("raw", raw)):
             cpu_s = time.process_time()
             found = sorted(timed(calls, each))
-            figures[f"{side}_cpu"].append((time.process_time() - cpu_s) / calls * 1000)
-            figures[f"{side}50"].append(found[len(found) // 2] * 1000)
-            figures[f"{side}99"].append(found[int(len(found) * 0.99)] * 1000)
+            figures[f"{which}_cpu"].append((time.process_time() - cpu_s) / calls * 1000)
+            figures[f"{which}50"].append(found[len(found) // 2] * 1000)
+            figures[f"{which}99"].append(found[int(len(found) * 0.99)] * 1000)
+    for side in sides:
+        check_side(name, side)
     middle = {side: sorted(values)[len(values) // 2] for side, values in figures.items()}
     ratios = sorted(ours / raw for ours, raw in zip(figures["ours50"], figures["raw50"], strict=True))
     return {
@@ -337,7 +346,7 @@ def _costs(opened: ExitStack, valkey: Valkey | None, replicated: Valkey | None, 
 
     from pinfold.entry import GENESIS, Record, hash_of
 
-    def journal_append(url: str) -> Callable[[int], Any]:
+    def journal_append(url: str) -> tuple[Callable[[int], Any], Callable[[], bool]]:
         journal = opened.enter_context(closing(open_journal(url)))
         last = Record(0, GENESIS, b"")
 
@@ -348,11 +357,26 @@ def _costs(opened: ExitStack, valkey: Valkey | None, replicated: Valkey | None, 
             assert journal.append("cost", last.seq, last.hash, [mine], {}) is None
             last = mine
 
-        return run
+        def kept() -> bool:
+            with closing(open_journal(url)) as again:
+                return [record.body for record in again.read("cost", last.seq - 1)] == [last.body]
 
-    def session_set(url: str) -> Callable[[int], Any]:
+        return run, kept
+
+    def session_set(url: str) -> tuple[Callable[[int], Any], Callable[[], bool]]:
         session = opened.enter_context(Memory(url)).session("cost-session")
-        return lambda n: session.set(f"k{n % 100}", "x" * 100)
+        last = ("", "")
+
+        def run(n: int) -> None:
+            nonlocal last
+            last = f"k{n % 100}", f"{n} " + "x" * 96
+            session.set(*last)
+
+        def kept() -> bool:
+            with Memory(url) as again:
+                return again.session("cost-session").peek(last[0]).value == last[1]
+
+        return run, kept
 
     for server, waits in ((valkey, 0), (replicated, 1)):
         if server is None:
@@ -374,8 +398,12 @@ def _costs(opened: ExitStack, valkey: Valkey | None, replicated: Valkey | None, 
 
         url = f"redis://127.0.0.1:{server.port}?replicas={waits}"
         title = "Valkey" if not waits else "Valkey, WAIT 1"
-        yield ratio(f"{title}: append / raw compare-and-add", journal_append(url), raw, calls)
-        yield ratio(f"{title}: Session.set / raw compare-and-add", session_set(url), raw, calls)
+
+        def raw_kept(client: Any = client) -> bool:
+            return client.hget("{raw}h", "s") == str(seq).encode() and client.xlen("{raw}e") == seq
+
+        yield ratio(f"{title}: append / raw compare-and-add", *journal_append(url), raw, raw_kept, calls)
+        yield ratio(f"{title}: Session.set / raw compare-and-add", *session_set(url), raw, raw_kept, calls)
     if postgres is not None:
         import psycopg
 
@@ -388,8 +416,11 @@ def _costs(opened: ExitStack, valkey: Valkey | None, replicated: Valkey | None, 
             place += 1
             db.execute("INSERT INTO raw_entry VALUES (%s, %s, %s, %s)", (1, place, os.urandom(16), os.urandom(150)))
 
-        yield ratio("PostgreSQL: append / raw insert and commit", journal_append(postgres.url), insert, calls)
-        yield ratio("PostgreSQL: Session.set / raw insert and commit", session_set(postgres.url), insert, calls)
+        def inserted() -> bool:
+            return db.execute("SELECT max(seq) FROM raw_entry").fetchone() == (place,)
+
+        yield ratio("PostgreSQL: append / raw insert and commit", *journal_append(postgres.url), insert, inserted, calls)
+        yield ratio("PostgreSQL: Session.set / raw insert and commit", *session_set(postgres.url), insert, inserted, calls)
 
 
 def wake_ups(url: str, count: int) -> dict[str, Any]:
@@ -411,9 +442,12 @@ def wake_ups(url: str, count: int) -> dict[str, Any]:
             threading.Event().wait(0.03)  # it is waiting by now
             assert isinstance(claim, Claimed)
             began_s = time.monotonic()
-            session.fulfil(claim, "x")
+            session.fulfil(claim, f"x{n}")
             done_s = time.monotonic()
-            told_s = ours.recv()
+            found, told_s = ours.recv()
+            if found != f"x{n}" or told_s < began_s:
+                process.terminate()
+                raise WrongAnswer(f"wake-up, {url.partition(':')[0]}: a waiter was told {found!r}, not what was fulfilled")
             since_call.append((told_s - began_s) * 1000)
             since_commit.append((told_s - done_s) * 1000)
     process.join(30)
@@ -432,8 +466,8 @@ def _waiter(url: str, link: Any, count: int) -> None:
             n = link.recv()
             session.peek(f"w{n}")
             link.send("ready")
-            session.wait(f"w{n}", 20)
-            link.send(time.monotonic())
+            found = session.wait(f"w{n}", 20)
+            link.send((getattr(found, "value", None), time.monotonic()))
 
 
 # --- many sessions, few of them in use ----------------------------------------------------------------------------

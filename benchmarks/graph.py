@@ -19,8 +19,8 @@ from typing import Any
 
 import benchmarks.harness as harness
 from benchmarks.budget import Text, budget, rows_in
-from benchmarks.harness import Row, Side
-from benchmarks.silo import Bench
+from benchmarks.harness import Row, Side, WrongAnswer, must_hold
+from benchmarks.silo import Bench, must_have_snapshot, read_again
 from pinfold import Memory, Session
 from pinfold.recall.tokens import o200k_counter
 
@@ -61,6 +61,12 @@ def _is_full(counts: dict[str, Any], nodes: int) -> bool:
     return bool(counts["nodes"] == nodes and counts["edges"] == 2 * nodes)
 
 
+def must_be_full(name: str, counts: dict[str, Any], nodes: int) -> None:
+    """Raise WrongAnswer unless the whole graph is there."""
+    if not _is_full(counts, nodes):
+        raise WrongAnswer(f"{name} does not hold the {nodes:,} nodes and {2 * nodes:,} edges it was given: {counts}")
+
+
 @contextmanager
 def filled(url: str, nodes: int) -> Iterator[Session]:
     """Yield a session with the graph in it."""
@@ -68,6 +74,7 @@ def filled(url: str, nodes: int) -> Iterator[Session]:
         session = memory.session("bench")
         for parts in documents(nodes):
             write(session, parts)
+        must_be_full("pinfold", session.graph_counts(), nodes)
         yield session
 
 
@@ -89,10 +96,14 @@ def rates(bench: Bench) -> None:
 
         def ours(name: str, make_url: Callable[[], str], nodes: int = nodes, parts: Any = parts, rates: Any = edge_rates, seen: Any = seen) -> Side:
             def run() -> float:
-                with Memory(make_url()) as memory:
+                url = make_url()
+                with Memory(url) as memory:
                     session = memory.session("bench")
                     took_s, edges_s = write(session, parts[0]), write(session, parts[1])
                     seen[name] = _is_full(session.graph_counts(), nodes)
+                    if url != "memory://":
+                        with read_again(url) as again:
+                            seen[name] &= _is_full(again.graph_counts(), nodes)
                 rates.setdefault(name, []).append(2 * nodes / edges_s)
                 return nodes / took_s
 
@@ -150,11 +161,15 @@ def update(bench: Bench) -> None:
 
         def kept() -> bool:
             id, status = last[name][3:].split("] ; ")
+            if session is sqlite:
+                with read_again(url) as again:
+                    return again.get(id).items[0].line.find(status) > 0
             return session.get(id).items[0].line.find(status) > 0
 
         return Side(name, run, kept)
 
-    with filled("memory://", nodes) as ram, filled(bench.url(), nodes) as sqlite:
+    url = bench.url()
+    with filled("memory://", nodes) as ram, filled(url, nodes) as sqlite:
         sides = [side("pinfold ram", ram), side("pinfold sqlite", sqlite)]
         if peer is not None:
             peer_fill(bench, peer, nodes)
@@ -179,7 +194,7 @@ def peer_fill(bench: Bench, peer: Any, nodes: int) -> dict[str, float]:
         before_kib = peer.ask("rss_kib")
         peer.ask("begin", name="graph", kinds=KINDS)
         nodes_s, edges_s = (peer.ask("mutate", name="graph", documents=part, mode="add") for part in documents(nodes))
-        assert _is_full(peer.ask("counts", name="graph"), nodes)
+        must_be_full(peer.name, peer.ask("counts", name="graph"), nodes)
         grown_kib = peer.ask("rss_kib") - before_kib
         told = bench.shared["peer graph"] = {"nodes": nodes / nodes_s, "edges": 2 * nodes / edges_s, "bytes": grown_kib * 1024 / (3 * nodes)}
     return told
@@ -208,7 +223,7 @@ def _reads_at(bench: Bench, nodes: int, peer: Any) -> None:
             peer_fill(bench, peer, nodes)
             ask = functools.partial(peer.ask, name="graph", depth=2, max_rows=50)
             maps.append(Side(peer.name, lambda: float(ask("pin_map", anchors=ids)), lambda: f"[{ids[0]}]" in ask("show", anchor=ids[0]), "50 rows"))
-            walks.append(Side(peer.name, lambda: float(ask("walk", anchors=ids)), lambda: True, "50 rows"))
+            walks.append(Side(peer.name, lambda: float(ask("walk", anchors=ids)), lambda: ask("hops", anchor=ids[0]) > 0, "50 rows"))
         bench.table.compare(f"pin map, depth 2, 800 tokens, {nodes:,} nodes", "ms", maps, repeats=repeats)
         bench.table.compare(f"walk, depth 2, 50 rows, {nodes:,} nodes", "ms", walks, repeats=repeats)
 
@@ -237,6 +252,7 @@ def opening(bench: Bench) -> None:
                 memory.compact()
             else:
                 session._replica._wrote = False  # as if it had not been closed
+    must_have_snapshot("opening", urls["snapshot"])
     seen: dict[str, bool] = {}
 
     def opened(name: str, url: str) -> Side:
@@ -274,7 +290,14 @@ def opening(bench: Bench) -> None:
     if (peer := bench.memnet()) is not None:
         peer_fill(bench, peer, nodes)
         theirs = str(bench.folder / "peer.txt")
-        saves.append(Side(peer.name, lambda: float(peer.ask("save", name="graph", path=theirs)), lambda: os.path.getsize(theirs) > 0, "not atomic"))
+        saves.append(
+            Side(
+                peer.name,
+                lambda: float(peer.ask("save", name="graph", path=theirs)),
+                lambda: os.path.exists(theirs) and os.path.getsize(theirs) > 0,
+                "not atomic",
+            )
+        )
         loads.append(Side(peer.name, lambda: float(peer.ask("load", name="again", path=theirs)), lambda: _is_full(peer.ask("counts", name="again"), nodes)))
     bench.table.compare(f"text save, {3 * nodes:,} rows", "s", saves, repeats=min(repeats, 3))
     bench.table.compare(f"text load, {3 * nodes:,} rows", "s", loads, repeats=min(repeats, 3))
@@ -373,10 +396,11 @@ def shape(bench: Bench) -> None:
     text = Text("shape", ["\n".join(nodes), "\n".join(f"+ [m{a}] --(calls)--> [m{b}]" for a, b in pairs)])
     count = o200k_counter()
     shown: dict[str, str] = {}
-    with Memory("memory://", background=False) as memory:
+    with Memory("memory://", background=False) as memory, must_hold("shape", "pinfold"):
         session = memory.session("shape")
         for document in text.documents:
             session.mutate(document)
+        assert (session.graph_counts()["nodes"], session.graph_counts()["edges"]) == (30, 44)
         shown["pinfold"] = session.pin_map("m0", depth=9, budget_tokens=8_000).text
     if (peer := bench.memnet()) is not None:
         peer.ask("begin", name="shape", kinds={"MOD": ["path", "goal", "status"]})
@@ -387,7 +411,7 @@ def shape(bench: Bench) -> None:
         first = float(measure(shown["pinfold"]))
         for name, answer in shown.items():
             if rows_in(text, answer) != everything:
-                raise harness.WrongAnswer(f"shape: {name} does not show the 30 nodes and 44 edges")
+                raise WrongAnswer(f"shape: {name} does not show the 30 nodes and 44 edges")
             figure = float(measure(answer))
             note = "with its footer" if name == "pinfold" else ""
             bench.table.rows.append(Row(f"30 nodes and 44 edges: {unit}", name, "", [figure], None if name == "pinfold" else figure / first, note=note))

@@ -18,7 +18,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,20 +107,25 @@ class Table:
 
 def verify(bench: str, side: Side) -> None:
     """Raise WrongAnswer unless the side's check passes; an answer that the check cannot even read is wrong too."""
-    try:
+    with must_hold(bench, side.name):
         right = side.check()
-    except UNREADABLE as error:
-        raise WrongAnswer(f"{bench}: {side.name} does not do what it is timed for: {error!r}") from error
     if right is False:
         raise WrongAnswer(f"{bench}: {side.name} does not do what it is timed for")
 
 
 def run_once(bench: str, side: Side) -> float:
     """Return the figure of one round. Raises WrongAnswer where what was timed answers with something else altogether."""
-    try:
+    with must_hold(bench, side.name):
         return side.run()
+
+
+@contextmanager
+def must_hold(bench: str, side: str) -> Iterator[None]:
+    """Raise WrongAnswer where what is asserted or read in the block is not as it must be: for benches that compare no sides."""
+    try:
+        yield
     except UNREADABLE as error:
-        raise WrongAnswer(f"{bench}: {side.name} does not do what it is timed for: {error!r}") from error
+        raise WrongAnswer(f"{bench}: {side} does not do what it is timed for: {error!r}") from error
 
 
 def paired_ratio(figures: Sequence[float], reference: Sequence[float]) -> float:

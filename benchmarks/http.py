@@ -16,7 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from itertools import count
 from typing import Any
+
+from benchmarks import harness
+from pinfold import Memory
 
 BARE = """
 import socket, sys
@@ -83,37 +88,59 @@ class Peer:
     def end(self) -> None:
         self._connection.close()
         self.process.terminate()
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=30)  # and closes its pipe
 
 
 def bench_http(calls: int = 500) -> dict[str, Any]:
-    """Return medians and 95th percentiles in milliseconds, server-side processor milliseconds a call, and ratios to the bare server."""
+    """Return medians and 95th percentiles in milliseconds, server-side processor milliseconds a call, and ratios to the bare server.
+
+    Every answer that is timed is looked at. Raises WrongAnswer.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        own = [sys.executable, "-m", "pinfold", "mcp", "--http", "--port", "0", "--rate", "0", "--store", f"sqlite:///{folder}/bench.db", "--session", "bench"]
+        store_url = f"sqlite:///{folder}/bench.db"
+        own = [sys.executable, "-m", "pinfold", "mcp", "--http", "--port", "0", "--rate", "0", "--store", store_url, "--session", "bench"]
         pinfold, bare = Peer(own), Peer([sys.executable, "-c", BARE])
         atexit.register(pinfold.process.kill)
         atexit.register(bare.process.kill)
-        pinfold.call("set", {"key": "k", "value": "v" * 200})
-        works = {
+        versions = count()
+        last = [""]
+
+        def store() -> None:
+            last[0] = f"{next(versions)} " + "v" * 200
+            pinfold.call("set", {"key": "w", "value": last[0]})
+
+        works: dict[str, tuple[Peer, Callable[[], None]]] = {
             "bare_peek": (bare, lambda: bare.call("peek", {"key": "k"}, "v" * 200)),
             "peek": (pinfold, lambda: pinfold.call("peek", {"key": "k"}, "v" * 200)),
-            "set": (pinfold, lambda: pinfold.call("set", {"key": "w", "value": "v" * 200})),
+            "set": (pinfold, store),
             "graphql": (pinfold, lambda: pinfold.graphql('{ session { slot(key: "k") { value } } }')),
         }
         took: dict[str, list[float]] = {name: [] for name in works}
         cpu: dict[str, float] = dict.fromkeys(works, 0.0)
-        for _, work in works.values():
-            work()
-        for _ in range(10):
-            for name, (peer, work) in works.items():
-                before = peer.cpu_s()
-                for _ in range(max(1, calls // 10)):
-                    began = time.perf_counter()
+
+        def is_kept() -> None:
+            pinfold.call("peek", {"key": "w"}, last[0])
+            with Memory(store_url, background=False) as memory:
+                assert memory.session("bench").peek("w").value == last[0]  # what the server says of itself may never have been written
+
+        try:
+            with harness.must_hold("HTTP", "pinfold or the bare server"):
+                pinfold.call("set", {"key": "k", "value": "v" * 200})
+                for _, work in works.values():
                     work()
-                    took[name].append((time.perf_counter() - began) * 1000)
-                cpu[name] += peer.cpu_s() - before
-        for peer in (pinfold, bare):
-            peer.end()
+                is_kept()
+                for _ in range(10):
+                    for name, (peer, work) in works.items():
+                        before = peer.cpu_s()
+                        for _ in range(max(1, calls // 10)):
+                            began = time.perf_counter()
+                            work()
+                            took[name].append((time.perf_counter() - began) * 1000)
+                        cpu[name] += peer.cpu_s() - before
+                is_kept()
+        finally:
+            for peer in (pinfold, bare):
+                peer.end()
     result: dict[str, Any] = {"calls": calls, "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
     for name, times in took.items():
         cut = statistics.quantiles(times, n=20)

@@ -14,7 +14,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -46,19 +46,26 @@ def worker(mode: str) -> dict[str, Any]:
     for key in ("hit", "made"):
         session.set(key, "v" * 64, **rest)
     fresh = count()
+    last: dict[str, int] = {}
     names = [f"T{n}" for n in range(10, ROWS - 10, 5)]
 
     def patch(number: int) -> None:
+        last["patch"] = number
         session.mutate(f"~ [T{number % ROWS}] ; prio={number}", **rest)
 
     def new(number: int) -> None:
+        last["new"] = number
         session.mutate(f"+ CLM [NEW] ; code=number {number}", **rest)
+
+    def put(key: str, number: int) -> None:
+        last[key] = number
+        session.set(key, f"v{number}", **rest)
 
     calls = {
         "peek": lambda calls: harness.us_per_call(partial(session.peek, "hit"), calls),
         "once": lambda calls: harness.us_per_call(partial(session.once, "made", int, **rest), calls),
-        "set new": lambda calls: harness.us_per_item(lambda key: session.set(key, "v", **rest), [f"k{next(fresh)}" for _ in range(calls)]),
-        "set update": lambda calls: harness.us_per_item(lambda number: session.set("turn", f"v{number}", **rest), [next(fresh) for _ in range(calls)]),
+        "set new": lambda calls: harness.us_per_item(lambda number: put(f"k{number}", number), [next(fresh) for _ in range(calls)]),
+        "set update": lambda calls: harness.us_per_item(lambda number: put("turn", number), [next(fresh) for _ in range(calls)]),
         "mutate new": lambda calls: harness.us_per_item(new, [next(fresh) for _ in range(calls)]),
         "mutate patch": lambda calls: harness.us_per_item(patch, [next(fresh) for _ in range(calls)]),
         "pin_map": lambda calls: harness.us_per_item(lambda place: session.pin_map(names[place % len(names)], depth=2), list(range(calls))),
@@ -68,11 +75,26 @@ def worker(mode: str) -> dict[str, Any]:
     def run(name: str, calls_: int) -> float:
         return calls[name](calls_)
 
-    def check() -> dict[str, Any]:
+    does: dict[str, Callable[[], bool]] = {
+        "peek": lambda: session.peek("hit").value == "v" * 64,
+        "once": lambda: session.once("made", int, **rest) == "v" * 64,
+        "set new": lambda: all(session.peek(key).value == f"v{number}" for key, number in last.items() if key.startswith("k")),
+        "set update": lambda: session.peek("turn").value == f"v{last['turn']}",
+        "mutate new": lambda: f"code=number {last['new']}" in session.find(kind="CLM", limit=10_000).items[-1].line,
+        "mutate patch": lambda: f"prio={last['patch']}" in session.get(f"T{last['patch'] % ROWS}").items[0].line,
+        "pin_map": lambda: all(name in session.pin_map(name, depth=2).ids for name in names[:5]),
+        "get": lambda: all(f"[{name}]" in session.get(name).items[0].line for name in names[:5]),
+    }
+
+    def check(name: str) -> dict[str, Any]:
         """Return what shows that the calls did their work."""
         graph = session.graph_counts()
         stale = getattr(session, "stale", list)()
-        return {"peek": session.peek("hit").value, "slots": session.status().short_term["slots"], "nodes": graph["nodes"], "stale": len(stale)}
+        try:
+            did = does[name]()
+        except harness.UNREADABLE:
+            did = False  # an answer that cannot even be read
+        return {"did": did, "nodes": graph["nodes"], "edges": graph["edges"], "stale": len(stale)}
 
     return {"run": lambda name, calls: run(name, calls), "check": check}
 
@@ -82,7 +104,8 @@ class Side:
 
     def __init__(self, name: str, mode: str, source: Path) -> None:
         self.name = name
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(source), str(ROOT))), harness.CLOCK: "cpu"}
+        path = [str(source), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), harness.CLOCK: "cpu"}
         command = [sys.executable, "-m", "benchmarks.inputs", "--serve", mode]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
 
@@ -90,7 +113,10 @@ class Side:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps({"op": op, **arguments}) + "\n")
         self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())["result"]
+        told = json.loads(self._process.stdout.readline())
+        if "result" not in told:
+            raise harness.WrongAnswer(f"{self.name} failed at {op}: {told['error']}")
+        return told["result"]
 
     def end(self) -> None:
         self._process.communicate()
@@ -99,14 +125,13 @@ class Side:
 def bench_inputs(names: Sequence[str], before: Path | None, source: Path, rounds: int, small: bool) -> list[harness.Row]:
     """Return the rows of these operations for every side. Raises WrongAnswer where a side did not do its work."""
     table = harness.Table(rounds, tell=harness.say)
-    sides = [Side(mode, mode, source) for mode in MODES]
     first = ("before inputs", before) if before is not None else (MODES[0], source)
     same = [Side(first[0], MODES[0], first[1]), Side(f"{first[0]}, again", MODES[0], first[1])]
-    sides = [*same, *(sides if before is not None else sides[1:])]
+    sides = [*same, *(Side(mode, mode, source) for mode in (MODES if before is not None else MODES[1:]))]
     try:
         for name in names:
             many = max(1, CALLS[name] // 100) if small else CALLS[name]
-            told = [harness.Side(side.name, partial(side.ask, "run", name=name, calls=many), partial(_is_right, side)) for side in sides]
+            told = [harness.Side(side.name, partial(side.ask, "run", name=name, calls=many), partial(_is_right, side, name)) for side in sides]
             table.compare(name, "us CPU", told)
     finally:
         for side in sides:
@@ -114,9 +139,9 @@ def bench_inputs(names: Sequence[str], before: Path | None, source: Path, rounds
     return table.rows
 
 
-def _is_right(side: Side) -> bool:
-    found = side.ask("check")
-    return found["peek"] == "v" * 64 and found["nodes"] > ROWS and found["stale"] == 0
+def _is_right(side: Side, name: str) -> bool:
+    found = side.ask("check", name=name)
+    return bool(found["did"] and found["nodes"] > ROWS and found["edges"] == ROWS - 1 and found["stale"] == 0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

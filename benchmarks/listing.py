@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness import WrongAnswer
 from benchmarks.mcp import Peer
 from benchmarks.peers import PeerMissing, install
 
@@ -31,8 +32,8 @@ def tools_of(command: list[str], folder: str) -> list[dict[str, Any]]:
         peer.end()
 
 
-def bench_listing() -> list[dict[str, Any]]:
-    """Return a row for each server: its tools and what listing them costs."""
+def bench_listing(peers: bool = True) -> list[dict[str, Any]]:
+    """Return a row for each server: its tools and what listing them costs. Raises WrongAnswer where one lists none."""
     import bpe_openai
 
     encode = bpe_openai.get_encoding("o200k_base").encode_ordinary
@@ -41,6 +42,8 @@ def bench_listing() -> list[dict[str, Any]]:
 
         def row(name: str, command: list[str]) -> None:
             tools = tools_of(command, folder)
+            if not all(tool.get("name") and tool.get("inputSchema") for tool in tools) or not tools:
+                raise WrongAnswer(f"tokens of tools/list: {name} lists no tools, or some without name and schema")
             told = json.dumps({"tools": tools}, separators=(",", ":"), ensure_ascii=False)
             rows.append({"server": name, "tools": len(tools), "tokens": len(encode(told))})
 
@@ -48,7 +51,7 @@ def bench_listing() -> list[dict[str, Any]]:
             for structured in ("off", "on"):
                 name = f"pinfold {toolset}" + (", structured" if structured == "on" else "")
                 row(name, [sys.executable, "-m", "pinfold", "mcp", "--tools", toolset, "--structured", structured, "--store", "memory://", "--session", "s"])
-        for package, version, command in PEERS:
+        for package, version, command in PEERS if peers else ():
             try:
                 row(f"{package} {version}", [str(Path(install(package, version)).with_name(command))])
             except PeerMissing as missing:

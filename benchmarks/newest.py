@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import benchmarks.harness as harness
-from benchmarks.harness import Row, WrongAnswer
+from benchmarks.harness import Row, must_hold
 from benchmarks.peers import MEMNET_NEWEST, Peer, PeerMissing
 from benchmarks.silo import Bench
 from pinfold import Memory
@@ -27,6 +27,7 @@ def newest(bench: Bench) -> None:
     around = edges[0][0]
     near = {nodes[around]["goal"]} | {nodes[b]["goal"] for a, b in edges if a == around}
     rates: dict[tuple[str, str], list[float]] = {}
+    shown: dict[str, str] = {}
     try:
         peer = Peer(MEMNET_NEWEST, "peer_memnet_newest.py", str(bench.folder))
     except PeerMissing as missing:
@@ -35,23 +36,27 @@ def newest(bench: Bench) -> None:
     with peer, Memory("memory://", background=False) as memory:
         for number in range(2 if bench.small else 4):  # the first round warms up
             bench.table.tell(f"MemNet's newest, round {number}")
-            session = memory.session(f"s{number}")
+            session, name = memory.session(f"s{number}"), f"s{number}"
             took = []
             for part in (lines, links):
                 began = time.perf_counter()
                 session.mutate("\n".join(part))
                 took.append(time.perf_counter() - began)
-            theirs = peer.ask("write", name=f"s{number}", kinds={"TSK": list(nodes[0])}, nodes=nodes, edges=edges, kind="TSK", relation="links")
-            for name, (nodes_s, edges_s) in () if number == 0 else (("pinfold ram", took), (peer.name, theirs)):
-                rates.setdefault((f"nodes, one batch of {size}", name), []).append(size / nodes_s)
-                rates.setdefault((f"edges, one batch of {len(edges)}", name), []).append(len(edges) / edges_s)
-        shown = {"pinfold ram": session.pin_map(f"T{around}", depth=2).text, peer.name: peer.ask("show", name="s0", node=around, depth=2, max_rows=50)}
-        for name, text in shown.items():
-            if not all(goal in text for goal in near):
-                raise WrongAnswer(f"MemNet's newest: {name} does not show a node's neighbours")
+            theirs = peer.ask("write", name=name, kinds={"TSK": list(nodes[0])}, nodes=nodes, edges=edges, kind="TSK", relation="links")
+            with must_hold("MemNet's newest", "pinfold ram"):
+                counts = session.graph_counts()
+                assert (counts["nodes"], counts["edges"]) == (size, len(set(map(tuple, edges))))
+                shown["pinfold ram"] = session.pin_map(f"T{around}", depth=2).text
+                assert all(goal in shown["pinfold ram"] for goal in near)
+            with must_hold("MemNet's newest", peer.name):
+                shown[peer.name] = peer.ask("show", name=name, node=around, depth=2, max_rows=50)
+                assert all(goal in shown[peer.name] for goal in near)
+            for side, (nodes_s, edges_s) in () if number == 0 else (("pinfold ram", took), (peer.name, theirs)):
+                rates.setdefault((f"nodes, one batch of {size}", side), []).append(size / nodes_s)
+                rates.setdefault((f"edges, one batch of {len(edges)}", side), []).append(len(edges) / edges_s)
         asked = list(range(0, size, max(1, size // 20)))
         rates[f"pin map, depth 2, {size} nodes", "pinfold ram"] = [harness.median_ms(lambda n: session.pin_map(f"T{n}", depth=2), asked)]
-        rates[f"pin map, depth 2, {size} nodes", peer.name] = [float(peer.ask("pin_map", name="s0", nodes=asked, depth=2, max_rows=50))]
+        rates[f"pin map, depth 2, {size} nodes", peer.name] = [float(peer.ask("pin_map", name=name, nodes=asked, depth=2, max_rows=50))]
     count = o200k_counter()
     for name, text in shown.items():
         rates[f"a node's map at {size} nodes, depth 2", name] = [sum(map(count, text.split("\n")))]

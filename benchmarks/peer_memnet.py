@@ -61,6 +61,11 @@ def walk(name: str, anchors: list[str], depth: int, max_rows: int) -> float:
     return harness.median_ms(lambda anchor: query.hops(anchor=anchor, depth=depth, max_rows=max_rows), anchors)
 
 
+def hops(name: str, anchor: str, depth: int, max_rows: int) -> int:
+    """Return how many hops a walk finds."""
+    return len(WalkQuery(_open[name]).hops(anchor=anchor, depth=depth, max_rows=max_rows))
+
+
 def save(name: str, path: str) -> float:
     began = time.perf_counter()
     write_snapshot(_open[name], path)
@@ -89,4 +94,4 @@ def forget(name: str) -> int:
 
 
 if __name__ == "__main__":
-    serve({f.__name__: f for f in (begin, mutate, patch, show, pin_map, walk, save, load, counts, rss_kib, forget)})
+    serve({f.__name__: f for f in (begin, mutate, patch, show, pin_map, walk, hops, save, load, counts, rss_kib, forget)})

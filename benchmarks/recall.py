@@ -17,8 +17,8 @@ import sys
 from collections.abc import Iterator, Sequence
 
 import benchmarks.harness as harness
-from benchmarks.harness import Row, Side
-from benchmarks.silo import Bench
+from benchmarks.harness import Row, Side, WrongAnswer
+from benchmarks.silo import Bench, read_again
 from pinfold import Memory, Session
 from pinfold.recall.english import FIRST_RANKED, vocabulary
 
@@ -71,6 +71,8 @@ def lines(count: int) -> Iterator[str]:
 def fill(session: Session, count: int) -> None:
     for document in lines(count):
         session.mutate(document)
+    if (found := session.graph_counts()["nodes"]) != count:
+        raise WrongAnswer(f"recall: {found:,} of {count:,} memories were written")
 
 
 def _finds(session: Session, asked: Sequence[tuple[int, str]]) -> bool:
@@ -138,7 +140,8 @@ def remember(bench: Bench) -> None:
         seen = [0]
 
         def run(told: list[str] = told, count: int = count, seen: list[int] = seen) -> float:
-            with Memory(bench.url(), background=False) as memory:
+            url = bench.url()
+            with Memory(url, background=False) as memory:
                 session = memory.session("bench")
                 began = harness.per_call_clock()
                 for number, text in enumerate(told):
@@ -146,6 +149,8 @@ def remember(bench: Bench) -> None:
                 found = session.search(" ".join(told[0].split()[:50]))
                 took_s = harness.per_call_clock() - began
                 seen[0] = found.total_nodes if [hit.content for hit in found.direct[:1]] == told[:1] else 0
+                with read_again(url) as again:
+                    seen[0] = min(seen[0], again.graph_counts()["nodes"])
             return count / took_s
 
         def check(count: int = count, seen: list[int] = seen) -> bool:
@@ -161,15 +166,19 @@ def remember(bench: Bench) -> None:
         more = texts(1_000_000, seed=13)
         asked = itertools.cycle(queries(QUERIES, count))
 
+        newest = [""]
+
         def turn() -> float:
             began = harness.per_call_clock()
             for text in itertools.islice(more, 100):
+                newest[0] = text
                 session.remember(text, by="Ann", group="aside")
                 session.search(next(asked)[1])
             return (harness.per_call_clock() - began) * 10
 
         def kept() -> bool:
-            return session.search("ready").total_nodes >= count + 100
+            found = session.search(newest[0])
+            return found.total_nodes >= count + 100 and found.direct[0].content == newest[0]
 
         bench.table.compare(f"one remember and one search, {count:,} memories", "ms", [Side("pinfold sqlite", turn, kept)], repeats=min(bench.table.repeats, 5))
 
@@ -201,11 +210,15 @@ def opening(bench: Bench) -> None:
             if name == "index cached":
                 session.search("ready")
                 session._recall().save()
+                if memory._journal.get_derived("bench", session._recall().name) is None:
+                    raise WrongAnswer("first search: pinfold, index cached: the index was not kept")
     seen: dict[str, str] = {}
 
     def opened(name: str, url: str) -> Side:
         def run() -> float:
-            process = subprocess.run([sys.executable, "-c", _OPEN, url, query], capture_output=True, text=True, check=True, env=dict(os.environ))
+            process = subprocess.run([sys.executable, "-c", _OPEN, url, query], capture_output=True, text=True, check=False, env=dict(os.environ))
+            if process.returncode:
+                raise WrongAnswer(f"first search: pinfold, {name}: {process.stderr.strip()[-500:]}")
             took_s, seen[name] = process.stdout.split()
             return 1000 * float(took_s)
 

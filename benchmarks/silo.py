@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Side, Table, us_per_call, us_per_item
+from benchmarks.harness import Side, Table, WrongAnswer, us_per_call, us_per_item
 from benchmarks.peers import Peer
 from pinfold import Claimed, Hit, Memory, Miss, Session
 
@@ -58,6 +58,13 @@ class Bench:
 
 def _is_hit(found: object, value: object = VALUE) -> bool:
     return isinstance(found, Hit) and found.value == value
+
+
+@contextlib.contextmanager
+def read_again(url: str) -> Iterator[Session]:
+    """Yield the session as one who has only the store finds it: what a session says of itself may never have been written."""
+    with Memory(url, background=False) as memory:
+        yield memory.session("bench")
 
 
 # --- one process --------------------------------------------------------------------------------------------------
@@ -124,14 +131,25 @@ def store(bench: Bench) -> None:
     """`set` of a new key and of a known one."""
     calls = bench.calls(2_000)
     fresh = count()
-    with Memory("memory://") as memory_ram, Memory(bench.url()) as memory_sqlite:
+    url = bench.url()
+    with Memory("memory://") as memory_ram, Memory(url) as memory_sqlite:
         ram, sqlite = memory_ram.session("bench"), memory_sqlite.session("bench")
 
-        def new(name: str, session: Session, note: str = "") -> Side:
-            def run() -> float:
-                return us_per_item(lambda key: session.set(key, VALUE), [f"new:{next(fresh)}" for _ in range(calls)])
+        def stored(key: str, value: str, session: Session) -> bool:
+            if session is sqlite:
+                with read_again(url) as again:
+                    return _is_hit(again.peek(key), value)
+            return _is_hit(session.peek(key), value)
 
-            return Side(name, run, lambda: session.status().short_term["slots"] >= calls, note)
+        def new(name: str, session: Session, note: str = "") -> Side:
+            last = [""]
+
+            def run() -> float:
+                keys = [f"new:{next(fresh)}" for _ in range(calls)]
+                last[0] = keys[-1]
+                return us_per_item(lambda key: session.set(key, VALUE), keys)
+
+            return Side(name, run, lambda: session.status().short_term["slots"] >= calls and stored(last[0], VALUE, session), note)
 
         def update(name: str, session: Session, note: str = "") -> Side:
             versions = count()
@@ -141,7 +159,7 @@ def store(bench: Bench) -> None:
                 last[0] = f"{next(versions)}:{VALUE}"
                 session.set("known", last[0])
 
-            return Side(name, lambda: us_per_call(put, calls), lambda: _is_hit(session.peek("known"), last[0]), note)
+            return Side(name, lambda: us_per_call(put, calls), lambda: stored("known", last[0], session), note)
 
         peer_new = bench.peer_side("set_new", lambda seen: seen["slots"] >= calls, calls=calls, note="kept in RAM only")
         peer_update = bench.peer_side("set_update", lambda seen: seen["hit"][1] == VALUE, calls=calls, note="kept in RAM only")
@@ -181,7 +199,8 @@ def claim(bench: Bench) -> None:
     """Own a piece of work and settle it: two turns, two entries."""
     calls = bench.calls(1_000)
     fresh = count()
-    with Memory("memory://") as memory_ram, Memory(bench.url()) as memory_sqlite:
+    url = bench.url()
+    with Memory("memory://") as memory_ram, Memory(url) as memory_sqlite:
 
         def side(name: str, session: Session, note: str = "") -> Side:
             def one(key: str) -> None:
@@ -192,9 +211,15 @@ def claim(bench: Bench) -> None:
             def run() -> float:
                 return us_per_item(one, [f"work:{next(fresh)}" for _ in range(calls)])
 
-            def check() -> bool:
+            def settled(session: Session) -> bool:
                 status = session.status()
                 return status.promises["pending"] == 0 and status.short_term["slots"] >= calls
+
+            def check() -> bool:
+                if not note:
+                    return settled(session)
+                with read_again(url) as again:
+                    return settled(session) and settled(again)
 
             return Side(name, run, check, note)
 
@@ -206,7 +231,8 @@ def claim(bench: Bench) -> None:
 def once(bench: Bench) -> None:
     """What a function's second caller pays."""
     calls = bench.calls(CALLS)
-    with Memory("memory://") as memory_ram, Memory(bench.url()) as memory_sqlite:
+    url = bench.url()
+    with Memory("memory://") as memory_ram, Memory(url) as memory_sqlite:
         executions: list[str] = []
 
         def work(name: str) -> str:
@@ -214,11 +240,12 @@ def once(bench: Bench) -> None:
             return VALUE
 
         def once_side(name: str, session: Session) -> Side:
-            return Side(
-                name,
-                lambda: us_per_call(lambda: session.once("once", lambda: work(name)), calls),
-                lambda: executions.count(name) == 1 and session.once("once", str) == VALUE,
-            )
+            def check() -> bool:
+                with read_again(url) as again:
+                    kept = session is not sqlite or again.once("once", str) == VALUE
+                return kept and executions.count(name) == 1 and session.once("once", str) == VALUE
+
+            return Side(name, lambda: us_per_call(lambda: session.once("once", lambda: work(name)), calls), check)
 
         def cached_side(name: str, session: Session) -> Side:
             cached = session.cached()(lambda url, page: work(f"cached {name}"))
@@ -260,7 +287,8 @@ def durable(bench: Bench) -> None:
     for durability, calls in (("NORMAL", bench.calls(2_000)), ("FULL", bench.calls(300))):
         raw = RawSqlite(bench.folder / f"raw-{durability}.db", durability)
         fresh = count()
-        with Memory(bench.url(durability.lower())) as memory:
+        url = bench.url(durability.lower())
+        with Memory(url) as memory:
             session = memory.session("bench")
 
             def per_second(put: Callable[[str], object], calls: int = calls, fresh: Iterator[int] = fresh) -> float:
@@ -270,8 +298,9 @@ def durable(bench: Bench) -> None:
                     put(key)
                 return calls / (time.perf_counter() - began)
 
-            def kept(session: Session = session, calls: int = calls) -> bool:
-                return session.status().short_term["slots"] >= calls
+            def kept(session: Session = session, url: str = url, calls: int = calls) -> bool:
+                with read_again(url) as again:
+                    return session.status().short_term["slots"] == again.status().short_term["slots"] >= calls
 
             sides = [
                 Side("pinfold", lambda session=session, run=per_second: run(lambda key: session.set(key, VALUE)), kept),
@@ -293,6 +322,7 @@ def reopen(bench: Bench) -> None:
                 session.set(f"key:{number}", VALUE)
     with Memory(urls["snapshot"], background=False) as memory:
         memory.compact()
+    must_have_snapshot("reopen", urls["snapshot"])
     for number in range(slots):
         raw.put(f"key:{number}")
 
@@ -323,6 +353,14 @@ def reopen(bench: Bench) -> None:
     sides.append(Side("raw sqlite3", read_raw, lambda: raw.rows() == slots, "reads the rows, builds nothing"))
     bench.table.compare(f"reopening {slots:,} slots", "ms", sides)
     raw.db.close()
+
+
+def must_have_snapshot(bench: str, url: str) -> None:
+    """Raise WrongAnswer unless the session of a store begins with a snapshot."""
+    with Memory(url, background=False) as memory:
+        info = memory._journal.info("bench")
+    if info is None or not info.snapshot_bytes:
+        raise WrongAnswer(f"{bench}: compacting left no snapshot")
 
 
 # --- several processes --------------------------------------------------------------------------------------------
@@ -396,7 +434,7 @@ def race(bench: Bench) -> None:
         for process, pipe in team:
             pipe.send("end")
             process.join(30)
-        lines = log.read_bytes().split()
+        lines = log.read_bytes().split() if log.exists() else []
         executions.append(len(lines) if len(set(lines)) == keys and sum(t[0] for t in told) == keys and not any(t[1] for t in told) else -1)
         took_s = max(t[5] for t in told) - min(t[4] for t in told)
         figures["worst lock wait"].append(max(t[2] for t in told) * 1000)

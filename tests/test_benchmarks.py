@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import benchmarks.__main__ as command
-from benchmarks import budget, doors, flight, graph, harness, instructions, peers, recall, recall_peers, recall_sets, report, silo, targets
+from benchmarks import budget, flight, harness, peers, recall_peers, recall_sets, report, silo, targets
 
 import pinfold
 from pinfold import limits
+from plants import TOY, toy_sets
 
 exactly = pytest.mark.filterwarnings("ignore:open_binary is deprecated")
 """For tests that count exact tokens: the counter's own import warns."""
@@ -57,16 +57,6 @@ def test_a_side_that_stops_working_half_way_is_refused_after_the_last_round() ->
 
     with pytest.raises(harness.WrongAnswer):
         harness.Table(repeats=3).compare("set", "us", [harness.Side("tired", run, lambda: len(kept) == next(rounds))])
-
-
-@pytest.mark.parametrize(("method", "bench"), [("set", silo.durable), ("once", silo.once), ("fulfil", silo.claim)])
-def test_silo_benches_catch_a_pinfold_that_does_nothing(
-    method: str, bench: Callable[[silo.Bench], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(silo.Session, method, lambda self, *arguments, **rest: None)
-
-    with pytest.raises(harness.WrongAnswer):
-        bench(silo.Bench(harness.Table(repeats=1), tmp_path, small=True))
 
 
 def test_a_ratio_is_the_median_of_the_ratios_within_each_round() -> None:
@@ -158,35 +148,8 @@ def test_graph_benches_run_small_without_peers() -> None:
     assert command.main(["update", "opening", "shape", "--small", "--repeats", "1", "--no-peers", "--json"]) == 0
 
 
-def test_a_graph_bench_catches_a_session_that_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph.Session, "mutate", lambda self, text: None)
-
-    with pytest.raises(harness.WrongAnswer):
-        graph.rates(silo.Bench(harness.Table(repeats=1), tmp_path, small=True))
-
-
-@pytest.mark.parametrize("name", instructions.OPERATIONS)
-def test_what_is_counted_in_instructions_is_done(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for _ in range(2):  # a run that is not counted goes before
-        instructions.work(name, instructions.OPERATIONS[name][0], 3)
-
-    monkeypatch.setattr(pinfold.Session, {"peek hit": "peek", "set": "set", "one-line write": "mutate", "pin map": "pin_map"}[name], lambda *_, **__: None)
-    with pytest.raises((harness.WrongAnswer, AttributeError)):  # a pin map that is None has no text
-        instructions.work(name, "memory://", 3)
-
-
 def test_recall_benches_run_small() -> None:
     assert command.main(["search", "remember", "first-search", "--small", "--repeats", "1", "--no-peers", "--json"]) == 0
-
-
-@pytest.mark.parametrize(("method", "bench"), [("mutate", recall.search), ("remember", recall.remember)])
-def test_a_recall_bench_catches_a_session_that_keeps_nothing(
-    method: str, bench: Callable[[silo.Bench], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recall.Session, method, lambda self, *arguments, **rest: None)
-
-    with pytest.raises(harness.WrongAnswer):
-        bench(silo.Bench(harness.Table(repeats=1), tmp_path, small=True))
 
 
 # --- accuracy under budget: ours alone ------------------------------------------------------------------------------
@@ -256,114 +219,11 @@ def test_a_soak_sees_a_series_that_goes_on_growing() -> None:
     assert not is_bounded([float(n * 100) for n in range(12)], 5)
 
 
-# --- what was planted: nothing done is never a figure -------------------------------------------------------------------
+# --- single flight -------------------------------------------------------------------
 
 
 def small(tmp_path: Path) -> silo.Bench:
     return silo.Bench(harness.Table(repeats=1), tmp_path, small=True, peers=False)
-
-
-def nothing(self: object, *arguments: object, **rest: object) -> None:
-    return None
-
-
-@pytest.mark.parametrize(
-    ("method", "bench"),
-    [
-        ("peek", silo.peek),
-        ("set", silo.store),
-        ("set", silo.full),
-        ("peek", silo.reopen),
-        ("pin_map", graph.reads),
-        ("walk", graph.reads),
-        ("set", doors.stale),
-    ],
-)
-def test_a_bench_refuses_a_session_whose_operation_does_nothing(
-    method: str, bench: Callable[[silo.Bench], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench_of = small(tmp_path)
-    monkeypatch.setattr(silo.Session, method, nothing)
-
-    with pytest.raises(harness.WrongAnswer):
-        bench(bench_of)
-
-
-def race_of_nothing(url: str, keys: int, log_path: str, pipe: Any) -> None:
-    """A worker that claims and executes nothing, and says that all went well."""
-    pipe.send("ready")
-    pipe.recv()
-    pipe.send((keys, 0, 0.0, 0.0, 0.0, 1.0, 0.0))
-    pipe.recv()
-
-
-def test_the_race_refuses_workers_that_execute_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silo, "_race", race_of_nothing)
-
-    with pytest.raises((harness.WrongAnswer, FileNotFoundError)):
-        silo.race(small(tmp_path))
-
-
-@pytest.mark.parametrize("bench", [silo.command, graph.pin_map_command])
-def test_whole_commands_that_say_nothing_are_refused(bench: Callable[[silo.Bench], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.__globals__["subprocess"], "run", lambda words, **rest: subprocess.CompletedProcess(words, 0, "", ""))
-
-    with pytest.raises(harness.WrongAnswer):
-        bench(small(tmp_path))
-
-
-class DeafServer:
-    """An MCP server that answers every call with nothing."""
-
-    def __init__(self, command: list[str], **options: object) -> None:
-        self._id = 0
-
-    def begin(self) -> dict[str, Any]:
-        return {"tools": [{"name": "peek"}]}
-
-    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        return {"content": [{"type": "text", "text": ""}]}
-
-    def call(self, name: str, arguments: dict[str, Any]) -> None:
-        pass
-
-    def end(self) -> tuple[float, float]:
-        return 0.0, 0.0
-
-
-@exactly
-@pytest.mark.parametrize("bench", [doors.mcp, doors.answers])
-def test_an_mcp_server_that_answers_nothing_is_refused(bench: Callable[[silo.Bench], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "McpPeer", DeafServer)
-
-    with pytest.raises(harness.WrongAnswer):
-        bench(small(tmp_path))
-
-
-def test_a_server_that_lists_no_tools_has_no_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarks import listing
-
-    monkeypatch.setattr(listing, "bench_listing", lambda: [{"server": "nobody", "tools": 0, "tokens": 3}])
-
-    with pytest.raises(harness.WrongAnswer, match="lists no tools"):
-        doors.listing(small(tmp_path))
-
-
-def test_growth_refuses_a_session_that_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silo.Session, "set", nothing)
-
-    with pytest.raises(harness.WrongAnswer, match="are not there"):
-        doors.growth(small(tmp_path))
-
-
-@pytest.mark.parametrize("op", ["hit", "hit_async", "tasks", "threads", "processes"])
-def test_single_flight_refuses_a_library_that_does_nothing(op: str, tmp_path: Path) -> None:
-    bench = small(tmp_path)
-    more = {"hit": {"calls": 5}, "hit_async": {"calls": 5}, "tasks": {"count": 3, "work_s": 0}, "threads": {"count": 3, "work_s": 0}}
-    arguments: dict[str, Any] = more.get(op, {"count": 1, "keys": 2, "work_s": 0})
-
-    with pytest.raises(harness.WrongAnswer, match="no-op does not do what it is timed for"):
-        flight.compare(bench, op, "us", op, "us", {"no-op": ("no-op", flight.here)}, 1, lambda n: n >= 1, **arguments)
 
 
 def test_single_flight_counts_one_execution_of_ours(tmp_path: Path) -> None:
@@ -380,39 +240,15 @@ def test_single_flight_counts_one_execution_of_ours(tmp_path: Path) -> None:
 
 # --- recall -------------------------------------------------------------------------------------------------------------
 
-TOY = {
-    "set": "toy",
-    "corpus": "toy",
-    "documents": [{"id": f"d{n}", "text": text} for n, text in enumerate(("quinces ripen in October", "the ferry leaves at nine", "Ann mends the clock"))],
-    "queries": [{"id": "q", "text": "when do quinces ripen", "relevant": ["d0"]}, {"id": "r", "text": "who mends the clock", "relevant": ["d2"]}],
-}
 
-
-@pytest.fixture
-def toy_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "sets"
-    folder.mkdir()
-    (folder / "toy.jsonl").write_text(json.dumps(TOY) + "\n", encoding="utf-8")
-    monkeypatch.setenv(recall_sets.DATA, str(folder))
-    return folder
-
-
-def test_recall_without_peers_tells_shares_of_each_set_the_mixed_store_and_typos(toy_sets: Path, tmp_path: Path) -> None:
+def test_recall_without_peers_tells_shares_of_each_set_the_mixed_store_and_typos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy_sets(monkeypatch, tmp_path)
     bench = small(tmp_path)
     recall_peers.recall(bench)
 
     found = {(row.bench, row.side, row.unit): row.median for row in bench.table.rows if row.runs}
     assert found["recall toy", "pinfold level 1", "recall@10"] == found["recall mixed", "pinfold level 0", "recall@10"] == 1.0
     assert found["typos toy", "pinfold level 0", "ms a query"] > 0
-
-
-@pytest.mark.parametrize("side", [recall_peers.Fts5(), recall_peers.Pinfold("pinfold level 0", "none")])
-def test_recall_refuses_a_side_that_finds_nothing(side: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    recall_peers.check(side)
-    monkeypatch.setattr(type(side), "search", lambda self, store, queries, within_s: [([], 1e-9) for _ in queries])
-
-    with pytest.raises(harness.WrongAnswer, match="does not find a document by its only word"):
-        recall_peers.check(side)
 
 
 def test_a_slow_side_whose_time_is_over_says_how_far_it_came() -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from benchmarks.fleet import break_cluster, break_postgres, costs, longest_pause, verify, wake_ups
 
+from plants import PLANTS, refuses
+
 pytestmark = pytest.mark.requirement("no-acknowledged-write-lost", "one-winner", "equal-states")
 
 
@@ -50,3 +52,8 @@ def test_the_longest_pause_counts_from_when_it_began():
 def test_the_costs_run(valkey, postgres, redis_url, postgres_url):
     assert [row["ratio50"] > 0 for row in costs(valkey, None, postgres, 20)] == [True] * 4
     assert wake_ups(redis_url, 3)["p50_ms"] < 5_000
+
+
+@pytest.mark.parametrize("plant", PLANTS["fleet"], ids=lambda plant: plant.name)
+def test_the_bench_of_servers_refuses_what_does_nothing(plant, redis_driver, postgres_driver, tmp_path, monkeypatch):
+    refuses("fleet", plant, tmp_path, monkeypatch)
