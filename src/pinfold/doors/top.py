@@ -19,7 +19,7 @@ HEAD = ("session", "seq", "turns/s", "slots", "pending", "nodes", "edges", "hits
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One session. hits, misses: as far as they were journaled, which takes up to a minute."""
+    """One session. hits, misses: as far as they were journaled, which takes up to a minute; single commands journal none."""
 
     session_id: str
     seq: int
