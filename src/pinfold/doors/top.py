@@ -149,6 +149,10 @@ def run_top(words: Sequence[str]) -> int:
     if bare:
         parser.error(f"{bare[0]!r} is one word too many")
     common = Common(flags)
+    if common.store is not None:
+        from pinfold.journal.open import require_store
+
+        require_store(common.store)
     with open_memory(common) as memory:
         looker = Looker(memory, common.store or default_url())
         if common.json or flags.once or not _is_terminal():
