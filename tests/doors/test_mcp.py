@@ -603,6 +603,18 @@ while True:
 """
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no pseudo-terminals there")
+def test_a_person_who_starts_the_server_is_told_what_it_waits_for(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    with subprocess.Popen([sys.executable, *command(tmp_path / "s.db")], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        os.close(theirs)
+        assert server.stderr is not None and b"waiting for an MCP client" in server.stderr.readline()
+        os.write(ours, b"\x04")
+        out, _ = server.communicate(timeout=WAIT_S)
+    os.close(ours)
+    assert (out, server.returncode) == (b"", 0)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="a pipe is no sign of a process's end there")
 @pytest.mark.requirement("server-ends")
 def test_a_killed_client_leaves_no_server_behind_and_loses_nothing_acknowledged(tmp_path: Path) -> None:
