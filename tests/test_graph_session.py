@@ -584,3 +584,20 @@ def test_eight_processes_mutate_one_session_and_every_accepted_document_is_there
         assert len(found) == 2 * len(accepted) + 1
         assert parse_rows([found["root"]]).ops[0].fields["total"] == str(processes * documents)
         assert sum(refused for _, refused in answers) == processes * documents, "each claimed to have read before its own write"
+
+
+@pytest.mark.parametrize("name", ["ключ", "鍵", "مفتاح", "clé", "🔑"])
+@pytest.mark.parametrize(
+    "line",
+    ["+ TSK [{}] ; a=1", "+ {} [NEW] ; a=1", "+ TSK [NEW] ; {}=1", "+ TSK [NEW:{}] ; a=1", "+ [{}] --(r)--> [T1]",
+     "+ [T1] --(r)--> [{}]", "+ [T1] --({})--> [T1]", "~ [{}] ; a=1", "~ [T1] ; id={}", "- {}",
+     "SCHEMA TSK ; fields=id {}", "SCHEMA relations ; names={}", "LAW01 {}=1"],
+)  # fmt: skip
+def test_a_name_in_another_script_is_refused_with_the_letters_there_are(line: str, name: str) -> None:
+    with Memory("memory://") as memory:
+        session = memory.session("s")
+        session.mutate("+ TSK [T1] ; a=1")
+        with pytest.raises(DocumentRefused) as refused:
+            session.mutate(line.format(name))
+        assert all("A-Z" in problem.hint for problem in refused.value.problems)
+        session.mutate(f"~ [T1] ; a={name}")  # a value may be anything

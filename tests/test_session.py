@@ -508,6 +508,18 @@ def test_a_thousand_threads_on_one_key_execute_once(session):
     assert ledger["executions_avoided"] + ledger["waits_joined"] >= 999
 
 
+def test_whoever_claims_and_is_given_the_result_is_in_the_ledger(session):
+    assert isinstance(session.claim("job"), Claimed)
+    thread = threading.Thread(target=lambda: session.claim("job", wait_s=60))
+    thread.start()
+    waiting(session, "job")
+    session.set("job", "result")
+    thread.join(60)
+    assert session.claim("job").value == session.claim("job", wait_s=1).value == session.peek("job").value == "result"
+    ledger = session.status().ledger
+    assert (ledger["executions_avoided"], ledger["waits_joined"]) == (2, 1)
+
+
 @pytest.mark.requirement("once", "errors-shared")
 def test_an_exception_is_raised_in_everyone_waiting_now_and_not_kept(sqlite_url, open_memory):
     here = open_memory(sqlite_url).session("work")

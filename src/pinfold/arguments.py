@@ -93,7 +93,8 @@ def ttl_ms_of(ttl_s: float | None) -> int | None:
     if ttl_s is None:
         return None
     if not isinstance(ttl_s, (int, float)) or not 0 < ttl_s < 1e9:
-        raise Refused(f"a ttl of {ttl_s!r} s is not possible", code="bad_ttl", hint="give seconds above 0, or None for no ttl")
+        told = f"{ttl_s:g}" if isinstance(ttl_s, (int, float)) else repr(ttl_s)
+        raise Refused(f"a ttl of {told} s is not possible", code="bad_ttl", hint="more than 0 and less than 1e9 seconds (31 years); without a ttl it stays")
     return max(1, round(ttl_s * 1000))
 
 

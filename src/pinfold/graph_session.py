@@ -395,6 +395,8 @@ class GraphSession(GraphReads):
             facts = _finished(state, facts, batch, done.minted, text, now_ms, inputs)
             check_rows(state.graph, facts)
             seq = state.seq + 1 if facts else state.seq
+            if not (facts or done.lines or done.dropped):
+                done.warnings.append("no line of it writes anything")
             return ([] if dry_run else facts), _changed(seq, done)
 
         answer: Changed = self._turn(decide, request_id=request_id, answer_type=Changed)

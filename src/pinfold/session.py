@@ -349,7 +349,10 @@ class Session(InputsSession, RecallSession):
         check_key(key)
         if wait_s:
             return drive(self._claim_steps(key, lease_s, wait_s, request_id, fresh), self, no_work)
-        return self._claim(key, lease_ms_of(lease_s), request_id, fresh)
+        found = self._claim(key, lease_ms_of(lease_s), request_id, fresh)
+        if type(found) is Hit:  # whoever asks for the work and is given its result does not do it
+            self._replica.touches.avoided += 1
+        return found
 
     def _claim(
         self, key: str, lease_ms: int, request_id: str | None, fresh: bool = False, inputs: Iterable[str | Input] | None = None
@@ -620,11 +623,15 @@ class Session(InputsSession, RecallSession):
             found = yield Turn(lambda: self._claim(key, lease_ms, request_id, fresh))
             left_s = deadline - time.monotonic()
             if type(found) is not Pending or left_s <= 0:
+                if type(found) is Hit:
+                    self._replica.touches.avoided += 1
                 return cast("Hit | Pending | Claimed", found)
             outcome = yield Wait(key, until_lapse(found, left_s), fresh)
             if isinstance(outcome, BaseException):
                 return Rejected(key, reason_of(outcome))
             if outcome is not None and outcome is not RELEASED:
+                if type(outcome) is Hit:
+                    self._replica.touches.joined += 1
                 return cast("Hit | Rejected", outcome)
 
     # --- once ---------------------------------------------------------------------------------------------------

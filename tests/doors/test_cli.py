@@ -251,6 +251,9 @@ def test_a_ttl_ends_the_value() -> None:
         (["set", "k"], "VALUE is missing"),
         (["set", "k", "two", "words"], "one word too many"),
         (["peek", "k", "--nonsense"], "there is no flag --nonsense"),
+        (["peek", "k", "--sesion", "s"], "there is no flag --sesion; did you mean --session?"),
+        (["peek", "k", "--jsn=1"], "did you mean --json?"),
+        (["once", "", "--", "make"], "KEY is empty"),
         (["peek", "k", "--limit-bytes", "many"], "not a whole number"),
         (["set", "k", "{", "--json-value"], "is not JSON"),
         (["peek", "--tool", "t", "--arguments", "{"], "not JSON"),
@@ -258,7 +261,8 @@ def test_a_ttl_ends_the_value() -> None:
         (["set", "k", "--file", "/no/such/file"], "cannot be read"),
         (["pek", "k"], "did you mean peek"),
         (["session"], "needs one of: open"),
-        (["session", "opne"], "needs one of: open"),
+        (["session", "opne"], "did you mean open?"),
+        (["query", "pinmap"], "did you mean pin-map?"),
         (["session", "resume"], "name the session"),
         (["renew", "k"], "--token is missing"),
         (["drop"], "nothing was named"),
@@ -348,10 +352,21 @@ def test_every_own_verb_has_help(verb: str) -> None:
 
 
 @pytest.mark.alone
-def test_every_row_says_something_short_about_itself() -> None:
+def test_every_row_says_something_short_about_itself_in_one_manner_and_once() -> None:
     from pinfold.doors.help import summary_of
 
-    assert all(0 < len(summary_of(row)) <= 90 for row in TABLE if row.cli)
+    for row in TABLE:
+        if row.cli:
+            assert 0 < len(summary_of(row)) <= 90 and not summary_of(row)[0].isupper(), row.name
+            told = run(*row.cli[0].split(), "--help").text.lower()
+            assert told.count(f"\n{summary_of(row).lower()}") == 1, told
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.cli and any(p.name == "key" and p.positional for p in row.params)], ids=lambda row: row.name)
+def test_no_verb_takes_an_empty_key(row: Any) -> None:
+    ran = run(*row.cli[0].split(), "", *["1" for p in row.params if p.positional][1:])
+    assert ran.status == 2 and "KEY is empty" in ran.err
+    assert run("keys").text == ""
 
 
 # --- where, stat, compact, version, guide -------------------------------------------------------------------------
@@ -431,3 +446,25 @@ def test_completion_knows_every_verb_and_flag(shell: str) -> None:
     words = {word for row in TABLE for verb in row.cli for word in verb.split()} | set(OWN_VERBS)
     assert all(word in script for word in words)
     assert all(flag_of(param).lstrip("-") in script for row in TABLE if row.cli for param in row.params)
+
+
+def test_a_command_says_that_looks_of_commands_are_not_counted_where_there_are_none(tmp_path: Path) -> None:
+    run("set", "k", "v")
+    run("peek", "k")
+    assert "0 hits, 0 misses  (those of single commands are not counted)" in run("status").text
+
+
+def test_a_store_that_is_a_folder_is_called_one(tmp_path: Path) -> None:
+    ran = run("peek", "k", "--store", f"sqlite:///{tmp_path}")
+    assert ran.status == 2 and "is a folder" in ran.err and "name a file in it" in ran.err
+
+
+@pytest.mark.parametrize("ttl", ["0s", "99999999d"])
+def test_a_ttl_that_cannot_be_is_told_with_its_bounds(ttl: str) -> None:
+    ran = run("set", "k", "v", "--ttl", ttl)
+    assert ran.status == 3 and "bad_ttl" in ran.err and "less than 1e9 seconds" in ran.err
+
+
+@pytest.mark.parametrize("document", ["", "# only a comment\n", "\n\n"])
+def test_a_document_that_writes_nothing_says_so(document: str) -> None:
+    assert run("mutate", "-", stdin=document.encode()).text.splitlines()[0] == "# pinfold: warning no line of it writes anything"

@@ -174,3 +174,10 @@ def test_repair_of_what_cannot_be_read_changes_nothing_and_exits_with_5(tmp_path
 def test_only_files_are_repaired() -> None:
     ran = run("doctor", "--repair", "--store", "memory://")
     assert ran.status == 3
+
+
+@pytest.mark.parametrize("words", ["stat URL", "stat --store URL", "copy URL memory://", "compact --store URL", "top --store URL"])
+def test_a_named_store_that_is_not_there_is_said_and_not_made(words: str, tmp_path: Path) -> None:
+    ran = run(*words.replace("URL", f"sqlite:///{tmp_path}/slip.db").split())
+    assert ran.status == 2 and "no_store" in ran.err and "slip.db" in ran.err
+    assert list(tmp_path.glob("slip.db*")) == []

@@ -442,8 +442,20 @@ class Raw:
 
     def rest(self) -> tuple[list[dict[str, Any]], str]:
         """Close stdin; return (all further messages, stderr) once the process has ended."""
-        out, err = self.process.communicate(timeout=WAIT_S)
-        return [json.loads(line) for line in out.decode().splitlines()], err.decode()
+        lines, err = rest_of(self.process)
+        return [json.loads(line) for line in lines], err.decode()
+
+
+def rest_of(process: subprocess.Popen[bytes]) -> tuple[list[bytes], bytes]:
+    """Close stdin; return (the whole lines that are left, stderr) once the process has ended."""
+    held = b""
+    if sys.platform != "win32":  # communicate reads below the buffer, and would lose what readline took from the pipe beyond its line
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        held = process.stdout.read1()  # type: ignore[attr-defined]
+        os.set_blocking(process.stdout.fileno(), True)
+    out, err = process.communicate(timeout=WAIT_S)
+    return [line for line in (held + out).splitlines(keepends=True) if line.endswith(b"\n")], err
 
 
 @pytest.fixture(autouse=True)
@@ -591,6 +603,18 @@ while True:
 """
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no pseudo-terminals there")
+def test_a_person_who_starts_the_server_is_told_what_it_waits_for(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    with subprocess.Popen([sys.executable, *command(tmp_path / "s.db")], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        os.close(theirs)
+        assert server.stderr is not None and b"waiting for an MCP client" in server.stderr.readline()
+        os.write(ours, b"\x04")
+        out, _ = server.communicate(timeout=WAIT_S)
+    os.close(ours)
+    assert (out, server.returncode) == (b"", 0)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="a pipe is no sign of a process's end there")
 @pytest.mark.requirement("server-ends")
 def test_a_killed_client_leaves_no_server_behind_and_loses_nothing_acknowledged(tmp_path: Path) -> None:
@@ -599,9 +623,9 @@ def test_a_killed_client_leaves_no_server_behind_and_loses_nothing_acknowledged(
         assert client.stdout is not None
         acknowledged = [int(client.stdout.readline()) for _ in range(100)]
         client.kill()
-        out, err = client.communicate(timeout=WAIT_S)  # the server has the same stderr: the end of that is its end
+        lines, err = rest_of(client)  # the server has the same stderr: the end of that is its end
     assert err == b""
-    acknowledged += [int(line) for line in out.decode().splitlines(keepends=True) if line.endswith("\n")]
+    acknowledged += map(int, lines)
     with Memory(f"sqlite:///{tmp_path / 's.db'}") as memory:
         session = memory.session("shared")
         assert [session.peek(f"k{number}").value for number in acknowledged] == acknowledged  # type: ignore[union-attr]

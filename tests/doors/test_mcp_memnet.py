@@ -79,7 +79,7 @@ def test_a_memnet_agent_works_as_it_did(era: str, tmp_path: Path, monkeypatch: p
 def test_an_empty_list_and_a_name_given_twice_are_answered() -> None:
     async def work(to: Talk) -> None:
         for tool in ("add", "update"):
-            assert json.loads(await said(to, tool, wire_lines=[])) == {"seq": 0}
+            assert json.loads(await said(to, tool, wire_lines=[])) == {"seq": 0, "warnings": ["no line of it writes anything"]}
         assert (await to.refused("read_get", id="T1", ids=["T2"]))["code"] == "bad_arguments"
         assert (await to.refused("pin_map", anchor="T1", session="a", session_id="b"))["code"] == "bad_arguments"
         assert (await to.refused("add", wire_lines=["+ A [a]"], agent="a\nb"))["code"] == "bad_actor"

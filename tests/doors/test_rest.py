@@ -199,3 +199,19 @@ def test_commands_and_http_share_a_store_and_are_counted_together(server: Server
     grown = {name: value - before.get(name, 0) for name, value in samples(server).items()}
     assert grown['commands_total{outcome="done"}'] == 2 and grown["commands_seconds_total"] > 0
     assert (grown["turns_total"], grown["hits_total"]) == (2, 2)
+
+
+# --- without the extra --------------------------------------------------------------------------------------------
+
+
+def test_where_graphql_core_is_missing_it_is_named_and_no_model_is_offered_the_tool(tmp_path: Any) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['graphql'] = None\n")
+    with serving(tmp_path / "s.db", env={"PYTHONPATH": str(tmp_path)}) as bare:
+        stream = bare.http.post("/graphql", json={"query": "subscription { changes { seq } }"}, headers={"accept": "text/event-stream"})
+        for answer in (bare.graphql("{ session { id } }"), stream, bare.http.post("/v1/graphql", json={"query": "{ session { id } }"})):
+            assert (answer.status_code, answer.json()["error"]["code"]) == (501, "extra_missing")
+            assert "pinfold[graphql]" in answer.json()["error"]["hint"]
+        listed = [tool["name"] for tool in bare.rpc("tools/list").json()["result"]["tools"]]
+        assert "peek" in listed and "graphql" not in listed
+        status, err = bare.end()
+        assert status == 0 and "Traceback" not in err, err

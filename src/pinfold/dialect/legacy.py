@@ -86,7 +86,7 @@ def _translate(line: int, text: str, op: str, columns: Mapping[str, Sequence[str
     if tag == "EDG":
         return _edge(line, text, op, id, fields)
     if id != "NEW" and is_id(id) is None:
-        return Problem(line, 1, "parse_error", f"{id!r} is not an id", "letters, digits, _ . -")
+        return Problem(line, 1, "parse_error", f"{id!r} is not an id", "A-Z a-z 0-9 _ . -")
     if tag == "LAW":
         if op == "+" and is_law_id(id) is None:
             return Problem(line, 1, "parse_error", f"{id!r} is not the id of a law", "LAW and a digit, _, . or -")
@@ -102,9 +102,9 @@ def _edge(line: int, text: str, op: str, id: str, fields: dict[str, str]) -> Op 
     src, rel, dst = (fields.pop(key).strip(" \t") for key in ("src", "relation", "dist"))
     bad = next((name for name in (src, dst) if is_id(name) is None), None)
     if bad is not None or (id not in ("", "NEW") and is_id(id) is None):
-        return Problem(line, 1, "parse_error", f"{bad if bad is not None else id!r} is not an id", "letters, digits, _ . -")
+        return Problem(line, 1, "parse_error", f"{bad if bad is not None else id!r} is not an id", "A-Z a-z 0-9 _ . -")
     if is_relation(rel) is None:
-        return Problem(line, 1, "parse_error", f"{rel!r} is not a relation", "letters, digits, _")
+        return Problem(line, 1, "parse_error", f"{rel!r} is not a relation", "A-Z a-z 0-9 _")
     fields = {("note" if key == "attrs" else key): value for key, value in fields.items()}
     if op == "~" and id in ("", "NEW"):
         return Problem(line, 1, "new_on_update", "NEW names nothing yet", "add creates it")
@@ -142,7 +142,7 @@ def _map_line(number: int, tag: str, names: list[str], columns: dict[str, tuple[
     elif names[0] != "id":
         problems.append(Problem(number, 1, "parse_error", "the first column is id", f"@{tag}: id|…"))
     elif any(is_key(name) is None for name in names) or len(set(names)) != len(names):
-        problems.append(Problem(number, 1, "parse_error", "column names are words, each once", "letters, digits, _"))
+        problems.append(Problem(number, 1, "parse_error", "column names are words, each once", "A-Z a-z 0-9 _"))
     else:
         columns[tag] = tuple(names[1:])
 

@@ -410,17 +410,20 @@ def parse_rows(lines: list[str]) -> Batch:
 _Step = tuple[str, str, str]
 
 
+_ID_HINT = "an id is A-Z a-z 0-9 _ . - and at most 64 of them"
+_DROP_HINT = f"- id drops one row; {_ID_HINT}"
 _TAIL = r"(?![A-Za-z0-9_.:-])"
+_nothing_more = (r"$", "nothing may follow the id", _DROP_HINT)
 _blank_after_op = (rf"[+~-]{_W}+", "a blank must follow the op", "")
 _open = (r"\[", "[ is expected", "ids stand in brackets: KIND [id]")
-_close = (r"\]", "] is expected", "an id is letters, digits, _ . - and at most 64 of them")
+_close = (r"\]", "] is expected", _ID_HINT)
 _arrow_open = (rf"{_W}*--\(", "--( is expected", "an edge is [source] --(relation)--> [target]")
-_arrow_close = (rf"\)-->{_W}*", ")--> is expected", "a relation is letters, digits, _")
-_relation = (RELATION, "a relation is expected", "a relation begins with a letter: letters, digits, _")
-_ground = (ID, "an id is expected", "letters, digits, _ . - beginning with a letter or _")
-_end_of_edge = (_END, "an id or NEW:label is expected", "")
-_kind = (rf"{KIND}(?![A-Za-z0-9_]){_W}+", "a kind is expected", "kinds are capitals: + TSK [NEW] ; goal=…")
-_new_or_id = (rf"(?:{_NEW_OR_ID})", "NEW, NEW:label or an id is expected", "")
+_arrow_close = (rf"\)-->{_W}*", ")--> is expected", "a relation is A-Z a-z 0-9 _")
+_relation = (RELATION, "a relation is expected", "a relation is A-Z a-z 0-9 _ beginning with a letter")
+_ground = (ID, "an id is expected", "an id is A-Z a-z 0-9 _ . - beginning with a letter or _")
+_end_of_edge = (_END, "an id or NEW:label is expected", _ID_HINT)
+_kind = (rf"{KIND}(?![A-Za-z0-9_]){_W}+", "a kind is expected", "kinds are capitals A-Z: + TSK [NEW] ; goal=…")
+_new_or_id = (rf"(?:{_NEW_OR_ID})", "NEW, NEW:label or an id is expected", _ID_HINT)
 
 _ADD_NODE = (_blank_after_op, _kind, _open, _new_or_id, _close)
 _ADD_EDGE = (
@@ -435,8 +438,8 @@ _PATCH_EDGE = (
     _open, _ground, _close, _arrow_open, _relation, _arrow_close, _open, _ground, _close,
 )  # fmt: skip
 _PATCH_ROW = (_blank_after_op, (rf"{ID}(?={_W}|;|$)", "an id is expected", "~ [id] ; key=value"))
-_DROP_NODE = (_blank_after_op, _open, _ground, _close, (r"$", "nothing may follow the id", "- id drops one row"))
-_DROP_ROW = (_blank_after_op, (rf"{ID}{_TAIL}", "an id is expected", "- id drops one row"), (r"$", "nothing may follow the id", "- id drops one row"))
+_DROP_NODE = (_blank_after_op, _open, _ground, _close, _nothing_more)
+_DROP_ROW = (_blank_after_op, (rf"{ID}{_TAIL}", "an id is expected", _DROP_HINT), _nothing_more)
 _PRESENT_EDGE = _ADD_EDGE[1:]
 
 
@@ -473,9 +476,9 @@ def _why_field(text: str, pos: int) -> tuple[int, str, str, int]:
     """Return (offset, message, hint, where to read on or -1) for a field that does not parse at pos."""
     next_field = text.find(";", pos)
     resume = next_field if next_field >= 0 else -1
-    m = re.compile(rf"({KEY})(?![A-Za-z0-9_])").match(text, pos)
+    m = re.compile(rf"({KEY})(?![A-Za-z0-9_\x80-\U0010ffff])").match(text, pos)
     if m is None:
-        return pos, "a field is key=value", "a key is letters, digits, _ beginning with a letter; a value with ; needs quotes", resume
+        return pos, "a field is key=value", "a key is A-Z a-z 0-9 _ beginning with a letter; a value with ; needs quotes", resume
     sign = re.compile(rf"{_W}*(=|\+=|-=){_W}*").match(text, m.end())
     if sign is None:
         return pos, f"the field {m[1]} has no value", f"{m[1]}=… sets it, {m[1]}= clears it", resume

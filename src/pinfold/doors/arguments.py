@@ -33,6 +33,10 @@ SUCCESSORS = {
 """What to do instead of flags that somebody may look for and that are not here."""
 
 
+NO_KEY = "KEY is empty; is a variable of the shell not set?"
+"""Work under an empty name would be shared by everybody whose script has that mistake."""
+
+
 class UsageError(ConfigurationError):
     """The command line itself is wrong: exit status 2."""
 
@@ -82,7 +86,10 @@ class Parser(argparse.ArgumentParser):
                 successor = SUCCESSORS.get((self.verb, word.partition("=")[0]))
                 if successor:
                     raise UsageError(f"{self.verb} has no {word.partition('=')[0]}", hint=successor)
-                self.error(f"there is no flag {word}")
+                import difflib
+
+                near = difflib.get_close_matches(word.partition("=")[0], self._option_string_actions, 1, 0.7)
+                self.error(f"there is no flag {word}" + (f"; did you mean {near[0]}?" if near else ""))
         return flags, [*bare, *words[end + 1 :]], len(bare)
 
 
@@ -220,6 +227,8 @@ def _deal(row: Operation, parser: Parser, flags: argparse.Namespace, bare: list[
             continue
         word = bare[place]
         place += 1
+        if param.name == "key" and not word:
+            parser.error(NO_KEY)
         if param.kind == "any" or param.file:
             is_stdin = word == "-" and place <= before
             arguments[param.name] = _content(_from_stdin() if is_stdin else _bytes(word), param, flags, parser)

@@ -89,7 +89,7 @@ def _told(report: Report) -> list[str]:
 
 def _verdict(report: Report, otherwise: str) -> str:
     if not report.exists:
-        return "no store there yet; the first write makes it"
+        return "no store there yet; the first use makes it"
     damaged = sum(finding.damage for finding in report.findings)
     return "clean" if report.ok else f"{damaged} {'problem' if damaged == 1 else 'problems'} found; {otherwise}"
 

@@ -21,9 +21,10 @@ def run_copy(words: Sequence[str]) -> int:
     if len(bare) != 2:
         parser.error("it takes the URL to copy from and the URL to copy to")
     common = Common(flags)
-    from pinfold.journal.open import open_journal
+    from pinfold.journal.open import open_journal, require_store
     from pinfold.transfer import Copied, copy_store
 
+    require_store(bare[0])
     source, target = open_journal(bare[0]), open_journal(bare[1])
     rows: list[Copied] = []
     try:

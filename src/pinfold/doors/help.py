@@ -38,7 +38,8 @@ def grouped() -> dict[str, list[tuple[str, str]]]:
 
 def summary_of(row: Any) -> str:
     """Return one line about a row: its summary, else the first sentence of its doc."""
-    return str(row.summary) or str(row.doc).partition(". ")[0].removesuffix(".")
+    said = str(row.summary) or str(row.doc).partition(". ")[0].removesuffix(".")
+    return said[:1].lower() + said[1:]
 
 
 def run_help(words: list[str]) -> int:
@@ -61,7 +62,9 @@ def run_help(words: list[str]) -> int:
 
 def help_of(verb: str, row: Any, parser: Parser) -> str:
     """Return the help text of a verb: what it does, its positionals, its flags, its other names, its result."""
-    lines = [parser.format_usage().rstrip(), "", f"{summary_of(row)[:1].upper()}{summary_of(row)[1:]}."]
+    summary = f"{summary_of(row)[:1].upper()}{summary_of(row)[1:]}"
+    again = row.doc.startswith(summary)  # what says it and goes on is enough
+    lines = [parser.format_usage().rstrip(), *([] if again and row.summary else ["", f"{summary}."])]
     if row.summary and row.doc:
         lines += ["", *_wrapped(row.doc)]
     told = [(p.name.removesuffix("_id").upper(), p.doc) for p in row.params if p.positional]
@@ -91,7 +94,9 @@ def unknown_verb(verb: str, second: str) -> UsageError:
     known = [*OWN_VERBS, *(name for row in TABLE for name in row.cli)]
     of_group = [name for name in known if name.startswith(f"{verb} ")]
     if of_group:
-        return UsageError(f"pinfold {verb} needs one of: {', '.join(name.partition(' ')[2] for name in of_group)}", hint="pinfold --help")
+        words = [name.partition(" ")[2] for name in of_group]
+        meant = difflib.get_close_matches(second, words, 1, 0.6)
+        return UsageError(f"pinfold {verb} needs one of: {', '.join(words)}" + (f"; did you mean {meant[0]}?" if meant else ""), hint="pinfold --help")
     asked = f"{verb} {second}".strip()
     second_words = [name for name in known if name.endswith(f" {verb}")]
     near = second_words or difflib.get_close_matches(asked, known, 3, 0.7) or difflib.get_close_matches(verb, known, 3, 0.6)

@@ -424,7 +424,13 @@ def build_app(
         elif path == "/graphql":
             from pinfold.doors.graphql_http import answer_graphql
 
-            await answer_graphql(door, scope, receive, send)
+            try:
+                await answer_graphql(door, scope, receive, send)
+            except ModuleNotFoundError as error:  # nothing was sent: what needs the package comes first
+                from pinfold.operations.graphql import without_package
+
+                missing = without_package(error)
+                await send_json(send, 501, problem(missing.code, missing.message, missing.hint))
         else:
             from pinfold.doors.rest import answer_rest
 

@@ -410,6 +410,8 @@ def _serve(options: Any, wire: Wire | None) -> int:
             return serve_http(memory, options, default_session)
         finally:
             _close(memory)
+    if os.isatty(wire.read_fd):  # a person, who would wonder why nothing happens
+        print("pinfold mcp: waiting for an MCP client on standard input; `pinfold install CLIENT` registers it. Ctrl-D ends it.", file=sys.stderr)
     door = Door(memory, default_session=default_session, toolset=options.tools, structured=options.structured == "on")
     server = build_server(door)
     workers = ThreadPoolExecutor(WORKERS, "pinfold-mcp")

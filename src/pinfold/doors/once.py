@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import IO, Any
 
-from pinfold.doors.arguments import Common, Parser, UsageError, _json_text, duration
+from pinfold.doors.arguments import NO_KEY, Common, Parser, UsageError, _json_text, duration
 from pinfold.doors.cli import open_memory, say, write, write_bytes, write_json
 from pinfold.errors import PinfoldError, WorkFailed
 
@@ -65,6 +65,8 @@ def run_once(words: Sequence[str]) -> int:
         raise UsageError(f"the command {' '.join(keys[1:])!r} must stand after `--`", hint="pinfold once KEY -- COMMAND…")
     if len(keys) != (0 if flags.tool is not None else 1):
         raise UsageError("name the work by one KEY, or by --tool and --arguments", hint="pinfold once KEY -- COMMAND…")
+    if keys == [""]:
+        raise UsageError(NO_KEY, hint="pinfold once KEY -- COMMAND…")
     if not command:
         raise UsageError("the command is missing", hint="put it after `--`: pinfold once KEY -- COMMAND…")
     from pinfold.operations.table import key_of

@@ -82,7 +82,7 @@ def status_of(error: PinfoldError) -> int:
     if isinstance(error, Unavailable):
         return 503
     if not isinstance(error, Refused):
-        return 500
+        return 501 if error.code == "extra_missing" else 500
     if error.code in FORBIDDEN:
         return 403
     if error.code in WRONG or isinstance(error, DocumentRefused):

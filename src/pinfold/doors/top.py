@@ -19,7 +19,7 @@ HEAD = ("session", "seq", "turns/s", "slots", "pending", "nodes", "edges", "hits
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One session. hits, misses: as far as they were journaled, which takes up to a minute."""
+    """One session. hits, misses: as far as they were journaled, which takes up to a minute; single commands journal none."""
 
     session_id: str
     seq: int
@@ -149,6 +149,10 @@ def run_top(words: Sequence[str]) -> int:
     if bare:
         parser.error(f"{bare[0]!r} is one word too many")
     common = Common(flags)
+    if common.store is not None:
+        from pinfold.journal.open import require_store
+
+        require_store(common.store)
     with open_memory(common) as memory:
         looker = Looker(memory, common.store or default_url())
         if common.json or flags.once or not _is_terminal():

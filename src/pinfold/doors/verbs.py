@@ -45,7 +45,7 @@ def run_where(words: Sequence[str]) -> int:
     if common.json:
         write_json(result)
         return 0
-    kept = "not there yet: the first write makes it" if size is None else f"{size} bytes"
+    kept = "not there yet: the first use makes it" if size is None else f"{size} bytes"
     lines = [f"store    {journal.url}  ({why})"]
     lines += [f"file     {path}  ({kept})"] if path is not None else []
     lines += [f"session  {session}  ({reason})" if session else f"session  none: {reason}"]
@@ -74,8 +74,10 @@ def run_stat(words: Sequence[str]) -> int:
         parser.error(f"{bare[1]!r} is one word too many")
     common = Common(flags)
     common.store = bare[0] if bare else common.store
-    from pinfold.journal.open import store_bytes
+    from pinfold.journal.open import require_store, store_bytes
 
+    if common.store is not None:
+        require_store(common.store)
     with open_memory(common) as memory:
         infos = memory._journal.sessions()
         path = getattr(memory._journal, "path", None)
@@ -111,6 +113,10 @@ def run_compact(words: Sequence[str]) -> int:
     common = read_plain("compact", words, "Snapshot every session, drop history past its retention and sessions that ended long ago.")
     if common is None:
         return 0
+    if common.store is not None:
+        from pinfold.journal.open import require_store
+
+        require_store(common.store)
     with open_memory(common) as memory, progress("compacting") as told:
         names = memory.compact(told)
     if common.json:

@@ -24,6 +24,14 @@ def _is_path(location: str) -> bool:
         return False
 
 
+def require_store(url: str) -> None:
+    """Raise ConfigurationError `no_store` where url names a file that is not there: to open it would make it, and hide a slip."""
+    scheme, _, rest = url.partition("://")
+    location = rest.partition("?")[0]
+    if scheme == "sqlite" and location.startswith("/") and not os.path.exists(path := sqlite_path(location)):
+        raise ConfigurationError(f"there is no store at {path}", code="no_store", hint="check the path; `pinfold where` says which store is the default")
+
+
 def open_journal(url: str) -> Journal:
     """Return the journal of a URL. Raises ConfigurationError.
 

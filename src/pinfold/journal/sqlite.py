@@ -607,7 +607,10 @@ def _translate(error: sqlite3.Error, path: str, *, committing: bool = False) -> 
     elif primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         raised = JournalCorrupt(f"the store {path} is damaged: {error}", hint="run `pinfold doctor`; nothing was changed", path=path)
     elif primary == sqlite3.SQLITE_CANTOPEN:
-        raised = ConfigurationError(f"the store {path} cannot be opened", code="bad_path", hint="check the path and its permissions")
+        if os.path.isdir(path):
+            raised = ConfigurationError(f"the store {path} is a folder", code="bad_path", hint=f"name a file in it: {os.path.join(path, 'pinfold.db')}")
+        else:
+            raised = ConfigurationError(f"the store {path} cannot be opened", code="bad_path", hint="check the path and its permissions")
     elif isinstance(error, sqlite3.ProgrammingError):
         raised = _closed(path)
     else:

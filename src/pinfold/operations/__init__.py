@@ -55,12 +55,15 @@ def row_of_verb(verb: str, then: str) -> tuple[str, Operation] | None:
 
 
 def listed(toolset: str) -> list[tuple[str, Operation]]:
-    """Return (tool name, row) of the tools a toolset lists; `all` lists every tool by its first name."""
+    """Return (tool name, row) of the tools a toolset lists; `all` lists every tool by its first name. One whose extra is missing is not listed."""
     table: tuple[Operation, ...] = __getattr__("TABLE")
     mark = TOOLSETS.get(toolset)
     if toolset == "memnet":
         return [(name, row) for row in table if "M" in row.toolsets for name in (row.memnet or (row.mcp,))]
-    return [(row.mcp, row) for row in table if row.mcp and (toolset == "all" or (mark is not None and mark in row.toolsets))]
+    from importlib.util import find_spec
+
+    here = [row for row in table if row.mcp and (not row.needs or find_spec(row.needs) is not None)]
+    return [(row.mcp, row) for row in here if toolset == "all" or (mark is not None and mark in row.toolsets)]
 
 
 __all__ = ["BY_NAME", "BY_TOOL", "TABLE", "TOOLSETS", "Call", "Operation", "Param", "finish", "listed", "rooms", "row_of_verb", "run", "start", "waits"]

@@ -27,9 +27,14 @@ def _graphql(
 
         return execute(Request(call), query, variables, operationName)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "graphql":
-            raise
-        raise ConfigurationError("graphql needs the package graphql-core", code="extra_missing", hint="pip install 'pinfold[graphql]'") from error
+        raise without_package(error) from error
+
+
+def without_package(error: ModuleNotFoundError) -> ConfigurationError:
+    """Return what a missing graphql-core means to whoever asked; a module of ours that is missing is raised as it is."""
+    if (error.name or "").partition(".")[0] != "graphql":
+        raise error
+    return ConfigurationError("graphql needs the package graphql-core", code="extra_missing", hint="pip install 'pinfold[graphql]'")
 
 
 def _text(result: dict[str, Any]) -> str:
@@ -64,5 +69,6 @@ ROWS = (
         result="{data} | {errors}",
         writes=lambda arguments: False,
         slow=True,
+        needs="graphql",
     ),
 )

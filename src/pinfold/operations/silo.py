@@ -298,12 +298,13 @@ def _told_open(result: dict[str, Any]) -> str:
 
 def _told_status(result: dict[str, Any]) -> str:
     short, promises, ledger, graph = result["short_term"], result["promises"], result["ledger"], result["long_term"]
+    uncounted = "" if short["hits"] or short["misses"] else "  (those of single commands are not counted)"
     size = "no limit" if short["silo_size"] is None else f"limit {short['silo_size']}"
     return "\n".join(
         (
             f"session   {result['session_id']}  seq {result['seq']}" + (f"  expires {result['expires_at']}" if result["expires_at"] else ""),
             f"silo      {short['slots']} slots ({size}), {short['bytes']} bytes, {short['evicted']} evicted",
-            f"reads     {short['hits']} hits, {short['misses']} misses",
+            f"reads     {short['hits']} hits, {short['misses']} misses" + uncounted,
             f"graph     {graph['nodes']} nodes, {graph['edges']} edges, {graph['laws']} laws",
             f"promises  {promises['pending']} pending, {promises['resolved']} resolved, {promises['rejected']} rejected",
             f"ledger    {ledger['executions_avoided']} executions avoided, {ledger['waits_joined']} waits joined",

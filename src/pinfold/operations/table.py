@@ -82,6 +82,7 @@ class Operation(msgspec.Struct, frozen=True):
     summary: the line of `pinfold --help`, where the first sentence of doc is not it. text: the result as words for a
     terminal, where plain lines say it better than JSON. mcp_text: the same for a model. writes: whether a call with these
     arguments changes anything, where that depends on them. slow: reads more than RAM. memnet: its names in the toolset memnet.
+    needs: the module of an extra without which it has no answer; where that is missing no model is offered the tool.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Operation(msgspec.Struct, frozen=True):
     writes: Callable[[dict[str, Any]], bool] | None = None
     slow: bool = False
     memnet: tuple[str, ...] = ()
+    needs: str = ""
 
     def changes(self, arguments: dict[str, Any]) -> bool:
         """Return whether a call with these arguments may change the store."""
@@ -280,13 +282,13 @@ def _check_kind(operation: Operation, param: Param, value: Any) -> None:
     if fits and param.kind == "strings":
         fits = all(isinstance(item, str) for item in value)
     if fits and isinstance(value, (int, float)) and param.kind in ("int", "float", "seconds") and not -NUMBER_MAX <= value <= NUMBER_MAX:
-        raise Refused(f"{operation.name}: {param.name} is out of range", code="bad_arguments", hint=param.doc or "a finite number of at most 63 bits")
+        raise Refused(f"{operation.name}: {param.name} is out of range", code="bad_arguments", hint="a finite number of at most 63 bits")
     if not fits:
         wanted = "a number of seconds" if param.kind == "seconds" else _an(JSON_TYPES[param.kind] or "JSON value")
         raise Refused(
             f"{operation.name}: {param.name} must be {wanted}, not {type(value).__name__}",
             code="bad_arguments",
-            hint=param.doc or f"pass {param.name} as {wanted}",
+            hint=f"{param.name}: {param.doc}" if param.doc else f"pass {param.name} as {wanted}",
         )
 
 

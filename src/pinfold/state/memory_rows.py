@@ -49,7 +49,7 @@ def kind_of_type(type: str) -> str:
     """Return the kind a type means: concept, file, symbol, note, or any other kind in any case. Raises Refused `bad_type`."""
     kind = type.upper() if isinstance(type, str) else ""
     if not is_kind(kind) or kind in RESERVED:
-        raise Refused(f"{str(type)[:40]!r} is no type", code="bad_type", hint="concept, file, symbol, note, or a kind: letters, digits and _")
+        raise Refused(f"{str(type)[:40]!r} is no type", code="bad_type", hint="concept, file, symbol, note, or a kind: A-Z a-z 0-9 _")
     return kind
 
 
@@ -307,7 +307,7 @@ class Memories(Draft):
     def relate(self, source: str, target: str, relation: str, weight: float | None, noted: Noted) -> tuple[Work, bool]:
         """Return (edge, whether it is new). Raises Refused `bad_relation`, `unknown_relation`, `self_loop`, `not_found`."""
         if not isinstance(relation, str) or not is_relation(relation):
-            raise Refused(f"{str(relation)[:40]!r} is no relation", code="bad_relation", hint="letters, digits and _, like depends_on")
+            raise Refused(f"{str(relation)[:40]!r} is no relation", code="bad_relation", hint="A-Z a-z 0-9 _, like depends_on")
         if not self.schema.accepts_relation(relation):
             close = near(relation, self.schema.known_relations())
             hint = f"is it {' or '.join(close)}?" if close else "SCHEMA relations declares them"

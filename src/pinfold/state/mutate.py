@@ -460,9 +460,7 @@ class _Document(Draft):
             self._problem(op, column_of(op.text, "id" if "id" in op.sums else "merge"), "parse_error", "id and merge are set with =")
             self._taint(op)
         elif is_id(new_id) is None:
-            self._problem(
-                op, column_of(op.text, "id"), "parse_error", f"{new_id!r} is not an id" if new_id else "an id cannot be cleared", "letters, digits, _ . -"
-            )
+            self._problem(op, column_of(op.text, "id"), "parse_error", f"{new_id!r} is not an id" if new_id else "an id cannot be cleared", "A-Z a-z 0-9 _ . -")
             self._taint(op)
         elif merge not in ("true", "false", ""):
             self._problem(op, column_of(op.text, "merge"), "parse_error", f"merge={merge}", "merge is true or false")
@@ -621,9 +619,8 @@ class _Document(Draft):
         seen: set[str] = set()
         for name in names:
             if (is_relation(name) if relations else is_key(name)) is None:
-                self._problem(
-                    op, column_of_name(op.text, name), "parse_error", f"{name!r} is no {'relation' if relations else 'field'}", "names stand apart by blanks"
-                )
+                what = f"{name!r} is no {'relation' if relations else 'field'}"
+                self._problem(op, column_of_name(op.text, name), "parse_error", what, "names are A-Z a-z 0-9 _ and stand apart by blanks")
             elif name in seen:
                 self._problem(op, column_of_name(op.text, name, 2), "duplicate_field", f"{name} twice in one line")
             seen.add(name)
