@@ -332,7 +332,7 @@ def test_a_section_that_is_stopped_leaves_its_rows_and_says_so(tmp_path: Path, m
 def test_the_page_tells_targets_tables_and_what_was_left_out(tmp_path: Path) -> None:
     row = harness.Row("peek hit", "pinfold memory://", "us", [0.5, 0.7, 0.9]).as_dict()
     left = harness.Row("mcp", "-", "", [], note="left out: no network").as_dict()
-    found = report.judged([report.row_from(row)], False, 0)
+    found = report.judged([report.row_from(row)], True, 0)
     told = {
         "about": {"cores": 2}, "peers": {"diskcache": "5.6.3"}, "command": "make bench", "quick": False, "took_s": 60.0, "targets": found,
         "sections": [{"title": "Silo and promises", "words": "w", "rows": [row, left], "trouble": "", "took_s": 1}],
@@ -356,3 +356,10 @@ def test_bench_of_the_command_line_says_that_it_needs_a_checkout(tmp_path: Path,
     with pytest.raises(ConfigurationError) as caught:
         door.run_bench(["silo"])
     assert caught.value.code == "bench_checkout"
+
+
+def test_a_quick_run_judges_no_set_by_a_part_of_it() -> None:
+    rows = [harness.Row("recall locomo", "pinfold level 1", "recall@10", [0.1])]
+
+    whole, part = (next(t for t in report.judged(rows, quick, 0) if t["what"] == "level 1 on locomo") for quick in (False, True))
+    assert (whole["met"], part["met"], part["figure"]) == (False, None, None)
