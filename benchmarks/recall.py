@@ -96,10 +96,10 @@ def search_million(bench: Bench) -> None:
 
 def _search_at(bench: Bench, sizes: Sequence[int]) -> None:
     p50: list[tuple[float, float]] = []
+    before_kib = harness.rss_kib()  # of a process that held less until now: what it had and gave back would hide what a store takes
     for size in sizes:
         count = bench.calls(size)
         asked = queries(QUERIES, count)
-        before_kib = harness.rss_kib()
         with Memory(bench.url(), background=False) as memory:
             session = memory.session("bench")
             fill(session, count)
