@@ -62,9 +62,10 @@ def test_without_the_server_reads_go_on_within_max_stale_ms_writes_do_not_and_ra
         stop(server)
         assert patient.session("work").peek("a").value == "1"
         assert sessions[0].keys() == ["a"]
-        for session in sessions[1:]:
+        for session, looks in ((sessions[1], 1_000_000), (sessions[2], 1)):
             with pytest.raises(Unavailable) as away:
-                session.peek("a")
+                for _ in range(looks):  # the millisecond that a read may be old may not be over yet
+                    session.peek("a")
             assert (away.value.code, away.value.maybe_applied) == ("server_down", False)
         with pytest.raises(Unavailable) as unwritten:
             sessions[0].set("b", "2", request_id="r1")
