@@ -284,13 +284,12 @@ def asserted_in(batch: Batch, graph: Graph) -> set[str]:
 def decide_supersede(state: SessionState, old: str, new: str, now_ms: int) -> list[Fact]:
     """Return the facts by which old leaves pin maps and lists in favour of new. Raises Refused `no_such_row`, `supersede_cycle`."""
     graph = state.graph
-    rows = [graph.live(id, now_ms) for id in (old, new)]
-    for id, row in zip((old, new), rows, strict=True):
-        if row is None:
+    for id in (old, new):
+        if graph.live(id, now_ms) is None:
             raise Refused(f"no row {id}", code="no_such_row", hint="read it first: its id may have changed", id=id)
     if old == new:
         raise Refused(f"{old} cannot supersede itself", code="supersede_cycle", hint="name two rows", path=[old, new])
-    row = rows[0]
+    row = graph.row(old)
     assert row is not None
     if row.get(SUPERSEDED_BY) == new:
         return []
