@@ -138,14 +138,14 @@ class _Finish:
             if edge_id in self.gone:
                 edge = self.graph.edges.get(edge_id)
                 if edge is not None and edge.dst in self.gone:
-                    lost.setdefault(dependent[4:], []).append([f"row:{edge.dst}", *self._known(dependent, edge_id)])
+                    lost.setdefault(dependent[4:], []).append([f"row:{edge.dst}", inputs.given[dependent][edge_id][0][1]])
         for id, fact in self.puts.items():
             # What this turn's housekeeping is about to remove is not to be lost by a patch that does not know of it.
             if "born" in fact and self.graph.expiring and f"row:{id}" in inputs.given:
-                for edge_id in inputs.given[f"row:{id}"]:
+                for edge_id, known_of in inputs.given[f"row:{id}"].items():
                     edge = self.graph.edges.get(edge_id)
                     if edge is not None and self.graph.is_hidden(edge, self.now_ms) and edge.dst in self.graph.expiring:
-                        lost.setdefault(id, []).append([f"row:{edge.dst}", *self._known(f"row:{id}", edge_id)])
+                        lost.setdefault(id, []).append([f"row:{edge.dst}", known_of[0][1]])
         for id, records in lost.items():
             put = self.puts.get(id)
             if put is None:
@@ -156,10 +156,6 @@ class _Finish:
                 self.facts = [*self.facts, put]
             known = {record[0]: list(record) for record in put.get("in") or ()}
             put["in"] = [*known.values(), *(record for record in records if record[0] not in known)]
-
-    def _known(self, dependent: str, origin: str) -> list[Any]:
-        records = self.state.inputs.given.get(dependent, {}).get(origin, ())
-        return [records[0][1]] if records else [""]
 
     def check_cycles(self) -> None:
         if not self.changed:
@@ -205,14 +201,16 @@ class _Finish:
         if by not in self.puts and self._row(by) is None:
             self._problem(id, Refused(f"{id} cannot be superseded by {by}: there is no such row", code="no_such_row", hint="create it first", id=by))
             return
-        seen = [id]
-        while by and by not in seen:
-            seen.append(by)
-            put = self.puts.get(by)
-            by = (put.get("fields") or {}).get(SUPERSEDED_BY, "") if put is not None else self.state.inputs.superseded.get(by, "")
-        if by:
-            path = " -> ".join([*seen, by])
-            self._problem(id, Refused(f"rows cannot supersede each other: {path}", code="supersede_cycle", hint="let one of them stand", path=[*seen, by]))
+        path = [id]
+        following: str | None = by
+        while following and following not in path:
+            path.append(following)
+            put = self.puts.get(following)
+            following = self.state.inputs.superseded.get(following) if put is None else (put.get("fields") or {}).get(SUPERSEDED_BY)
+        if following:
+            path.append(following)
+            told = " -> ".join(path)
+            self._problem(id, Refused(f"rows cannot supersede each other: {told}", code="supersede_cycle", hint="let one of them stand", path=path))
 
     def check_unique(self) -> None:
         """Refuse a row put under a key that another live row of its kind claims."""
@@ -277,7 +275,7 @@ def asserted_in(batch: Batch, graph: Graph) -> set[str]:
     found: set[str] = set()
     for op in batch.ops:
         if op.op == "~":
-            edge = graph.edges.get(op.id) if op.id is not None else graph.edge_between(op.src, op.rel, op.dst) if op.form == "edge" else None
+            edge = graph.edges.get(op.id) if op.id is not None else graph.edge_between(op.src, op.rel, op.dst)
             if edge is not None and edge.rel == DERIVED_FROM:
                 found.add(edge.id)
     return found
@@ -286,26 +284,16 @@ def asserted_in(batch: Batch, graph: Graph) -> set[str]:
 def decide_supersede(state: SessionState, old: str, new: str, now_ms: int) -> list[Fact]:
     """Return the facts by which old leaves pin maps and lists in favour of new. Raises Refused `no_such_row`, `supersede_cycle`."""
     graph = state.graph
-    rows = [graph.live(id, now_ms) for id in (old, new)]
-    for id, row in zip((old, new), rows, strict=True):
-        if row is None:
+    for id in (old, new):
+        if graph.live(id, now_ms) is None:
             raise Refused(f"no row {id}", code="no_such_row", hint="read it first: its id may have changed", id=id)
     if old == new:
         raise Refused(f"{old} cannot supersede itself", code="supersede_cycle", hint="name two rows", path=[old, new])
-    row = rows[0]
+    row = graph.row(old)
     assert row is not None
     if row.get(SUPERSEDED_BY) == new:
         return []
-    fact: Fact
-    if isinstance(row, Node):
-        fact = {"f": "node.put", "id": old, "kind": row.kind}
-    elif isinstance(row, Edge):
-        fact = {"f": "edge.put", "id": old, "src": row.src, "rel": row.rel, "dst": row.dst}
-    else:
-        fact = {"f": "law.put", "id": old}
-    fact.update(row.extra or {})
-    fact.update(fields={**row.fields, SUPERSEDED_BY: new}, born=row.born)
-    return finish(state, [fact], now_ms=now_ms)
+    return finish(state, [{**_row_again(graph, old), "fields": {**row.fields, SUPERSEDED_BY: new}}], now_ms=now_ms)
 
 
 def decide_reaffirm(state: SessionState, names: Iterable[str], fresh: Mapping[str, Input], now_ms: int) -> tuple[list[Fact], list[str]]:
@@ -320,17 +308,11 @@ def decide_reaffirm(state: SessionState, names: Iterable[str], fresh: Mapping[st
         if origins is None:
             continue
         done.append(name)
-        put: Fact | None
         for origin, records in origins.items():
             now = [found.record() for rest in records if (found := as_now(state, rest, fresh, now_ms)) is not None]
             if now == [Input(*rest).record() for rest in records]:
                 continue
-            if name.startswith("slot:"):
-                put = _slot_again(state, name[5:])
-            else:
-                put = _row_again(graph, origin or name[4:])
-            if put is None:
-                continue
+            put = _slot_again(state, name[5:]) if name.startswith("slot:") else _row_again(graph, origin or name[4:])
             put.pop("in", None)
             if now or origin:
                 put["in"] = now
@@ -352,27 +334,24 @@ def as_now(state: SessionState, rest: tuple[str, str, Any], fresh: Mapping[str, 
     return Input(name, mark or rest[1])
 
 
-def _slot_again(state: SessionState, key: str) -> Fact | None:
+def _slot_again(state: SessionState, key: str) -> Fact:
     from pinfold.state.value import value_fields
 
-    slot = state.silo.slots.get(key)
-    if slot is None:
-        return None
+    slot = state.silo.slots[key]
     fact: Fact = {"f": "slot.put", "k": key, "i": slot.index, **value_fields(slot.value), **(slot.extra or {})}
     return fact if slot.expires_at_ms is None else {**fact, "x": slot.expires_at_ms}
 
 
-def _row_again(graph: Graph, id: str) -> Fact | None:
+def _row_again(graph: Graph, id: str) -> Fact:
     row = graph.row(id)
     fact: Fact
     if isinstance(row, Node):
         fact = {"f": "node.put", "id": id, "kind": row.kind}
     elif isinstance(row, Edge):
         fact = {"f": "edge.put", "id": id, "src": row.src, "rel": row.rel, "dst": row.dst}
-    elif isinstance(row, Law):
-        fact = {"f": "law.put", "id": id}
     else:
-        return None
+        assert row is not None
+        fact = {"f": "law.put", "id": id}
     return {**fact, **(row.extra or {}), "fields": row.fields, "born": row.born}
 
 
