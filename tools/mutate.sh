@@ -6,7 +6,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
 modules=("$@")
-[ ${#modules[@]} -gt 0 ] || modules=(silo promises value session housekeep undo saved schema draft memory_rows)
+[ ${#modules[@]} -gt 0 ] || modules=(silo promises value session housekeep undo saved schema draft memory_rows resting)
 declare -A tests=([silo]="silo promises" [value]="value silo" [session]="session_state") # others: the test of the same name
 if [ -z "${WORK:-}" ]; then
     WORK=$(mktemp -d)
