@@ -8,6 +8,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pinfold import Memory, Session
+from pinfold.engine import Engine
+from pinfold.journal.memory import MemoryJournal
+from pinfold.testing.sim import SimClock
 
 # On CI the same examples every time: what it says of a change is of that change. Run by hand, each run looks for new ones.
 settings.register_profile("pinfold", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ)
@@ -55,3 +58,21 @@ def memory(url: str, open_memory) -> Memory:
 @pytest.fixture
 def session(memory: Memory) -> Session:
     return memory.session("work")
+
+
+@pytest.fixture
+def clock() -> SimClock:
+    return SimClock()
+
+
+@pytest.fixture
+def timed(clock, open_memory):
+    """A function that opens a Memory on one shared journal whose clock passes only when told to."""
+    journal = MemoryJournal(clock)
+
+    def open_one(actor: str | None = None) -> Memory:
+        memory = open_memory(journal=journal, background=False, actor=actor)
+        memory._engine = Engine(journal, clock.monotonic, background=False)
+        return memory
+
+    return open_one

@@ -6,50 +6,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import pytest
 
-from pinfold import Claimed, Hit, Memory, Miss, Pending, Refused, Rejected, Unavailable, WorkFailed, limits
-from pinfold.journal.memory import MemoryJournal
+from pinfold import Claimed, Hit, Miss, Pending, Rejected, Unavailable, WorkFailed, limits
 from pinfold.state.outcomes import AlreadyApplied
 from pinfold.testing.journal_contract import run_threads
-from pinfold.testing.sim import SimClock
-
-BOUND_S = 30.0
-
-
-@pytest.fixture
-def clock() -> SimClock:
-    return SimClock()
-
-
-@pytest.fixture
-def timed(clock, open_memory):
-    """A function that opens a Memory on one shared journal whose clock passes only when told to."""
-    from pinfold.engine import Engine
-
-    journal = MemoryJournal(clock)
-
-    def open_one(actor: str | None = None) -> Memory:
-        memory = open_memory(journal=journal, background=False, actor=actor)
-        memory._engine = Engine(journal, clock.monotonic, background=False)
-        return memory
-
-    return open_one
-
-
-def refusal(run) -> Refused:
-    with pytest.raises(Refused) as refused:
-        run()
-    return refused.value
-
-
-def waiting(session, key: str, count: int = 1) -> None:
-    """Return once count threads wait for key. Bounded."""
-    done = threading.Event()
-    for _ in range(3_000):
-        if len(session._replica._waiters.get(key, ())) >= count:
-            return
-        done.wait(0.01)
-    raise AssertionError(f"nobody waits for {key}")
-
+from sessions import BOUND_S, refusal, waiting
 
 # --- silo ---------------------------------------------------------------------------------------------------------
 
