@@ -455,3 +455,36 @@ def test_postgres_where_notifications_do_not_arrive_waiting_still_ends(postgres_
         memory.session("work").fulfil(claim, "done")
         thread.join(20)
         assert [outcome.value for outcome in woken] == ["done"]
+
+
+def test_a_reservation_that_comes_and_goes_beside_an_append_is_never_taken_for_a_conflict(postgres_url):
+    """Between the statement that finds a place reserved and the one that asks why, the reservation may be given back."""
+    import psycopg
+
+    from pinfold.entry import GENESIS, Record, hash_of
+
+    done = threading.Event()
+
+    def come_and_go() -> None:
+        with psycopg.connect(postgres_url, autocommit=True) as db:
+            while not done.is_set():
+                db.execute("UPDATE pinfold.session SET reserved_for = '\\x01', reserved_until_ms = 9000000000000")
+                db.execute("UPDATE pinfold.session SET reserved_for = NULL, reserved_until_ms = 0")
+
+    journal = open_journal(postgres_url)
+    others = [threading.Thread(target=come_and_go) for _ in range(3)]
+    last = Record(1, hash_of(b"1"), b"1")
+    try:
+        assert journal.append("work", 0, GENESIS, [last], {}) is None
+        for other in others:
+            other.start()
+        for seq in range(2, 300):
+            body = str(seq).encode()
+            record = Record(seq, hash_of(body), body)
+            assert journal.append("work", last.seq, last.hash, [record], {}) is None
+            last = record
+    finally:
+        done.set()
+        for other in others:
+            other.join(60)
+        journal.close()

@@ -80,7 +80,9 @@ BEGIN
       status := 2; RETURN NEXT;
       RETURN;
     END IF;
-    IF EXISTS (SELECT 1 FROM {schema}.session s WHERE s.id = v_id AND s.reserved_until_ms > v_now AND s.reserved_for <> p_token) THEN
+    -- Reserved for another, or it was when this tried and is no longer: each statement here sees what was committed before it.
+    IF EXISTS (SELECT 1 FROM {schema}.session s WHERE s.id = v_id
+        AND ((s.reserved_until_ms > v_now AND s.reserved_for <> p_token) OR (s.last_seq = p_after AND s.last_hash = p_hash))) THEN
       status := 3; RETURN NEXT;
       RETURN;
     END IF;
